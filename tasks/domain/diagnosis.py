@@ -1,0 +1,86 @@
+"""What is said of a launch or a run that failed."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """Where in a server's life something happened; the order is the order in life."""
+
+    START = "start"
+    DISTRIBUTED = "distributed"
+    WEIGHTS = "weights"
+    KV_CACHE = "kv_cache"
+    GRAPH_CAPTURE = "graph_capture"
+    WARMUP = "warmup"
+    SERVING = "serving"
+    STOPPING = "stopping"
+
+
+class Action(StrEnum):
+    """What an unattended sweep does about a failure."""
+
+    RETRY = "retry"
+    PRUNE = "prune"
+    STOP = "stop"
+
+
+class Cleanup(StrEnum):
+    """A clean-up that a remedy may ask of the host; ours only, never somebody else's."""
+
+    GPUS = "gpus"
+    PORT = "port"
+    SHARED_MEMORY = "shared_memory"
+    JIT_LOCKS = "jit_locks"
+
+
+@dataclass(frozen=True, slots=True)
+class Remedy:
+    """A change known to cure a failure mode.
+
+    `args` use flag names without dashes and with underscores; True is the bare flag, False or
+    None removes it. `scale_args` multiplies a numeric flag of the failed launch (a lower memory
+    fraction after an OOM). `alters` says that the cure changes what is measured.
+    """
+
+    summary: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    args: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    scale_args: Mapping[str, float] = field(default_factory=dict)
+    cleanup: tuple[Cleanup, ...] = ()
+    another_port: bool = False
+    another_stack: bool = False
+    wait_s: float = 0.0
+    longer_timeout: float = 1.0
+    alters: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """A line of a log, counted from 1."""
+
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The cause of a failure and the way on; `mode` is a name of the catalogue, or `unknown`."""
+
+    mode: str
+    phase: Phase
+    action: Action
+    explanation: str
+    remedy: Remedy | None = None
+    evidence: tuple[Evidence, ...] = ()
+    docs: str = ""
+
+    @property
+    def cause(self) -> str:
+        """The one line that a failed launch shows: what, and the way out."""
+        return f"{self.mode}: {self.explanation}"
+
+
+Diagnose = Callable[[str, int | None, Phase], Diagnosis | None]
+"""`(log text, exit status, phase) -> Diagnosis`, or None for a healthy log."""

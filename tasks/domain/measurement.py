@@ -1,0 +1,86 @@
+"""What the load client hands on: a record a request, and a result a level."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class RequestOutcome(StrEnum):
+    """How a request ended; each one sent is in exactly one class."""
+
+    FINISHED = "finished"
+    REFUSED = "refused"
+    HTTP_ERROR = "http_error"
+    CUT = "cut"
+    MALFORMED = "malformed"
+    TIMEOUT = "timeout"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRecord:
+    """One request as it was seen on the wire.
+
+    All times are nanoseconds of CLOCK_MONOTONIC. `arrival_ns[i]` is when the chunk arrived after
+    which `cumulative_tokens[i]` tokens had been generated; both have a row a chunk that carried
+    tokens. `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts,
+    None where it gave none.
+    """
+
+    index: int
+    intended_ns: int
+    sent_ns: int
+    end_ns: int
+    outcome: RequestOutcome
+    arrival_ns: tuple[int, ...] = ()
+    cumulative_tokens: tuple[int, ...] = ()
+    first_byte_ns: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    requested_tokens: int | None = None
+    finish_reason: str | None = None
+    http_status: int | None = None
+    error: str | None = None
+    warmup: bool = False
+
+
+class Validity(StrEnum):
+    """Whether a run's numbers can be trusted."""
+
+    VALID = "valid"
+    SUSPECT = "suspect"
+    INVALID = "invalid"
+
+
+@dataclass(frozen=True, slots=True)
+class RunVerdict:
+    """A verdict with its reasons; no reason when valid."""
+
+    validity: Validity
+    reasons: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LevelResult:
+    """One workload at one level (a concurrency or a request rate), run once on one launch.
+
+    `metrics` bears the names that `sglang.bench_serving` writes. Exactly one of `concurrency`
+    and `request_rate` (per second) is the level that was asked for.
+    """
+
+    workload: str
+    concurrency: int | None
+    request_rate: float | None
+    repeat: int
+    metrics: Mapping[str, float]
+    verdict: RunVerdict
+    records: tuple[RequestRecord, ...] = field(default=(), repr=False)
+    client: Mapping[str, float | int | str] = field(default_factory=dict)
+
+    @property
+    def level(self) -> str:
+        """The level as a person reads it: `c16` or `4/s`."""
+        if self.concurrency is not None:
+            return f"c{self.concurrency}"
+        return f"{self.request_rate:g}/s"
