@@ -1,0 +1,44 @@
+"""A machine with GPUs, as the settings file describes it."""
+
+from pydantic import Field, field_validator
+
+from settings.strict import Strict
+
+
+class Host(Strict):
+    """One host. Without `address` it is this machine."""
+
+    address: str | None = None
+    """An alias of ~/.ssh/config, or a name or address; absent for this machine."""
+
+    prefix: tuple[str, ...] = ()
+    """How to get into the container, if any: ["pct", "exec", "129", "--"]."""
+
+    stacks: tuple[str, ...] = Field(default=("python3",), min_length=1)
+    """Python interpreters that can run the server, in order of preference."""
+
+    launch: tuple[str, ...] = Field(default=("-m", "sglang.launch_server"), min_length=1)
+    """What the interpreter runs to serve."""
+
+    devices: str = "/dev/nvidia*"
+    """The device files whose holders are to be ended before a launch (a glob)."""
+
+    dedicated: bool = False
+    """Nobody else's work runs here: cleaning may end any holder of the GPUs."""
+
+    run_folder: str = "~/.sglang-sweep"
+    """Where logs, pids and scripts of the launches live on the host."""
+
+    nvidia_smi: tuple[str, ...] = Field(default=("nvidia-smi",), min_length=1)
+    """The command that tells about the GPUs."""
+
+    env: dict[str, str] = Field(default_factory=dict)
+    """Variables set for everything that runs on this host; a sweep's own win."""
+
+    port: int = Field(default=30000, ge=1, le=65000)
+    """The first port to try for a server; the next free one is taken."""
+
+    @field_validator("env", mode="before")
+    @classmethod
+    def _numbers_are_text(cls, value: object) -> object:
+        return {k: str(v) for k, v in value.items()} if isinstance(value, dict) else value
