@@ -1,0 +1,114 @@
+"""The questions that the agent answers."""
+
+from __future__ import annotations
+
+import base64
+import glob
+import json
+import os
+import sys
+from typing import Callable  # noqa: UP035 - Python 3.8 on the host
+
+from .files import Json, read, read_json, size_of, slice_of, write
+from .lock import lock, renew, unlock
+from .processes import (
+    alive,
+    boot_id,
+    cpu_s,
+    describe,
+    end,
+    links,
+    listeners,
+    marked,
+    pids,
+    port_holders,
+    stat_fields,
+)
+from .supervisor import start, supervise
+
+
+def hello(_: Json) -> Json:
+    """Who and where this is."""
+    return {
+        "home": os.path.expanduser("~"),
+        "uid": os.getuid(),
+        "hostname": os.uname().nodename,
+        "boot_id": boot_id(),
+        "python": sys.version.split()[0],
+        "cores": os.cpu_count(),
+    }
+
+
+def watch(request: Json) -> Json:
+    """How a server is: its state, the new part of its log, its CPU time, who has its port."""
+    folder = request["folder"]
+    process = read_json(os.path.join(folder, "process.json")) or {"pid": 0, "start_ticks": 0}
+    exited = read_json(os.path.join(folder, "exit.json"))
+    running = alive(process["pid"], process["start_ticks"])
+    data = slice_of(os.path.join(folder, "server.log"), request["offset"], request["limit"])
+    family = marked(request["mark"])
+    return {
+        "running": running,
+        "exit_code": exited["code"] if exited else None,
+        "log": base64.b64encode(data).decode(),
+        "log_bytes": size_of(os.path.join(folder, "server.log")),
+        "processes": len(family),
+        "cpu_s": sum(cpu_s(pid) for pid, _ in family),
+        "port_holders": port_holders(request["port"], [pid for pid, _ in family]),
+    }
+
+
+def stop(request: Json) -> Json:
+    """End every process whose marker begins with `mark`, and verify that it is gone."""
+    return end(lambda: marked(request["mark"]), request["grace_s"])
+
+
+def kill(request: Json) -> Json:
+    """End the processes named as (pid, start ticks), and verify that they are gone."""
+    named = [(pid, ticks) for pid, ticks in request["targets"]]
+    return end(lambda: [t for t in named if alive(*t)], request["grace_s"])
+
+
+def holders(request: Json) -> Json:
+    """Every process that holds one of the device files open."""
+    devices = {os.path.realpath(path) for path in glob.glob(request["devices"])}
+    found = []
+    for pid in pids() if devices else ():
+        held = sorted(devices.intersection(links(pid)))
+        fields = stat_fields(pid) if held else []
+        if fields and pid != os.getpid():
+            found.append({**describe(pid, int(fields[19])), "devices": held})
+    return {"devices": sorted(devices), "holders": found}
+
+
+def ours(request: Json) -> Json:
+    """Every process of ours whose marker begins with `mark`."""
+    return {"processes": [describe(*target) for target in marked(request["mark"])]}
+
+
+def free_port(request: Json) -> Json:
+    """The first port from `first` on that nobody listens on."""
+    for port in range(request["first"], request["first"] + 1000):
+        if port not in request["avoid"] and not listeners(port):
+            return {"port": port}
+    return {"error": f"no free port among {request['first']} and the 999 after it"}
+
+
+COMMANDS: dict[str, Callable[[Json], Json]] = {
+    command.__name__: command
+    for command in (
+        hello, start, watch, renew, stop, kill, holders, ours, read, write, free_port, lock, unlock,
+    )
+}  # fmt: skip
+
+
+def main() -> None:
+    """Answer one question, or supervise one server."""
+    if sys.argv[1] == "supervise":
+        supervise(sys.argv[2])
+        return
+    try:
+        answer = COMMANDS[sys.argv[1]](json.load(sys.stdin))
+    except OSError as error:
+        answer = {"error": f"{error.strerror}: {error.filename}"}
+    json.dump(answer, sys.stdout)

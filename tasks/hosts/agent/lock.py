@@ -1,0 +1,60 @@
+"""Keep two sweeps off one host, and say that servers are still wanted."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+
+from .files import Json, read_json, write_json
+
+
+class guarded:
+    """Keep two callers on this host apart while one looks at the lock."""
+
+    def __init__(self, run_folder: str) -> None:
+        os.makedirs(run_folder, exist_ok=True)
+        self.file = open(os.path.join(run_folder, "lock.guard"), "w")  # noqa: SIM115
+
+    def __enter__(self) -> None:
+        fcntl.flock(self.file, fcntl.LOCK_EX)
+
+    def __exit__(self, *_: object) -> None:
+        self.file.close()
+
+
+def lock(request: Json) -> Json:
+    """Take the host's lock, or tell who holds it since when; one not renewed has expired."""
+    path = os.path.join(request["run_folder"], "lock.json")
+    with guarded(request["run_folder"]):
+        held = read_json(path)
+        age_s = time.time() - os.stat(path).st_mtime if held else 0.0
+        if held and held["token"] != request["token"] and age_s <= held["expiry_s"]:
+            return {"taken": False, "holder": {**held, "renewed_ago_s": round(age_s, 1)}}
+        keys = ("token", "owner", "expiry_s")
+        write_json(path, {**{key: request[key] for key in keys}, "since": time.time()})
+    return {"taken": True, "holder": None}
+
+
+def unlock(request: Json) -> Json:
+    """Give the lock back if it is ours."""
+    path = os.path.join(request["run_folder"], "lock.json")
+    with guarded(request["run_folder"]):
+        held = read_json(path)
+        if held and held["token"] == request["token"]:
+            os.remove(path)
+    return {}
+
+
+def renew(request: Json) -> Json:
+    """Say that these servers, and the lock, are still wanted; tell whether the lock is ours."""
+    for folder in request["folders"]:
+        if os.path.exists(os.path.join(folder, "lease")):
+            os.utime(os.path.join(folder, "lease"))
+    path = os.path.join(request["run_folder"], "lock.json")
+    with guarded(request["run_folder"]):
+        lock = read_json(path)
+        ours = lock is not None and lock["token"] == request["token"]
+        if ours:
+            os.utime(path)
+    return {"ours": ours}

@@ -1,0 +1,154 @@
+"""Know processes through /proc: whose they are, what they hold, and how to end them."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import time
+from typing import Callable, Iterator  # noqa: UP035 - Python 3.8 on the host
+
+from .files import Json, read_bytes
+
+MARK = "SGLANG_SWEEP_MARK"
+TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+
+
+def boot_id() -> str:
+    """Tell one boot of the host from another."""
+    return read_bytes("/proc/sys/kernel/random/boot_id").decode().strip()
+
+
+def stat_fields(pid: int) -> list[str]:
+    """The fields of /proc/PID/stat from the state on; empty when the process is gone.
+
+    Index 0 is the state, 11 and 12 user and system ticks, 19 the start time in ticks since boot.
+    """
+    text = read_bytes(f"/proc/{pid}/stat").decode(errors="replace")
+    return text[text.rfind(")") + 2 :].split() if ")" in text else []
+
+
+def alive(pid: int, start_ticks: int) -> bool:
+    """Whether this very process still runs; a zombie does not."""
+    fields = stat_fields(pid)
+    return bool(fields) and fields[0] not in "ZX" and int(fields[19]) == start_ticks
+
+
+def pids() -> Iterator[int]:
+    """Every process there is."""
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            yield int(entry)
+
+
+def mark_of(pid: int) -> str | None:
+    """The marker that a process of ours carries in its environment."""
+    key = f"{MARK}=".encode()
+    for entry in read_bytes(f"/proc/{pid}/environ").split(b"\0"):
+        if entry.startswith(key):
+            return entry[len(key) :].decode(errors="replace")
+    return None
+
+
+def marked(prefix: str) -> list[tuple[int, int]]:
+    """(pid, start ticks) of every live process whose marker begins with `prefix`."""
+    found = []
+    for pid in pids():
+        mark = mark_of(pid)
+        fields = stat_fields(pid) if mark is not None and mark.startswith(prefix) else []
+        if fields and fields[0] not in "ZX":
+            found.append((pid, int(fields[19])))
+    return found
+
+
+def describe(pid: int, start_ticks: int) -> dict[str, Json]:
+    """What a person needs to know of a process."""
+    command = read_bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+        user = pwd.getpwuid(uid).pw_name
+    except (OSError, KeyError):
+        uid, user = -1, "?"
+    name = read_bytes(f"/proc/{pid}/comm").decode(errors="replace").strip()
+    uptime = float(read_bytes("/proc/uptime").split()[0])
+    return {
+        "pid": pid,
+        "start_ticks": start_ticks,
+        "uid": uid,
+        "user": user,
+        "name": name,
+        "command": command.strip()[:500] or name,
+        "age_s": round(uptime - start_ticks / TICKS_PER_S, 1),
+        "mark": mark_of(pid),
+    }
+
+
+def send(targets: list[tuple[int, int]], number: int) -> None:
+    """Signal each process that is still the one that was meant."""
+    for pid, start_ticks in targets:
+        if alive(pid, start_ticks):
+            try:
+                os.kill(pid, number)
+            except (ProcessLookupError, PermissionError):
+                continue
+
+
+def end(find: Callable[[], list[tuple[int, int]]], grace_s: float) -> dict[str, Json]:
+    """End what `find` lists: SIGTERM, then SIGKILL after the grace; look again for newcomers."""
+    ended: dict[tuple[int, int], Json] = {}
+    deadline = time.monotonic() + grace_s
+    number = signal.SIGTERM
+    signalled: set[tuple[int, int]] = set()
+    while True:
+        targets = find()
+        if not targets:
+            return {"ended": list(ended.values()), "left": []}
+        for target in targets:
+            ended.setdefault(target, describe(*target))
+        if number is signal.SIGTERM and time.monotonic() > deadline:
+            number, signalled = signal.SIGKILL, set()
+            deadline = time.monotonic() + 10
+        elif number is signal.SIGKILL and time.monotonic() > deadline:
+            return {"ended": list(ended.values()), "left": [describe(*t) for t in targets]}
+        send([target for target in targets if target not in signalled], number)
+        signalled.update(targets)
+        time.sleep(0.05)
+
+
+def cpu_s(pid: int) -> float:
+    """CPU seconds that a process has used."""
+    fields = stat_fields(pid)
+    return (int(fields[11]) + int(fields[12])) / TICKS_PER_S if fields else 0.0
+
+
+def links(pid: int) -> Iterator[str]:
+    """What the open file descriptors of a process point to."""
+    folder = f"/proc/{pid}/fd"
+    try:
+        names = os.listdir(folder)
+    except OSError:
+        return
+    for name in names:
+        try:
+            yield os.readlink(f"{folder}/{name}")
+        except OSError:
+            continue
+
+
+def listeners(port: int) -> set[str]:
+    """The socket inodes that listen on a TCP port, any address."""
+    found = set()
+    for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+        for row in read_bytes(table).decode().splitlines()[1:]:
+            fields = row.split()
+            if fields[3] == "0A" and int(fields[1].rpartition(":")[2], 16) == port:
+                found.add(f"socket:[{fields[9]}]")
+    return found
+
+
+def port_holders(port: int, ours: list[int]) -> str:
+    """Who listens on a port: `nobody`, `ours`, or `another`."""
+    inodes = listeners(port) if port else set()
+    if not inodes:
+        return "nobody"
+    return "ours" if any(inodes & set(links(pid)) for pid in ours) else "another"

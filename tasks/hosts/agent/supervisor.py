@@ -1,0 +1,100 @@
+"""Start a server detached, and be the parent that records its end."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+import time
+
+from .files import Json, read_json, write_json
+from .processes import MARK, boot_id, end, marked, stat_fields
+
+PR_SET_CHILD_SUBREAPER = 36
+
+
+def start(request: Json) -> Json:
+    """Start a program detached, under a supervisor that outlives us, and tell its pid."""
+    folder = request["folder"]
+    os.makedirs(folder, exist_ok=True)
+    for name in ("process.json", "exit.json"):
+        if os.path.exists(os.path.join(folder, name)):
+            os.remove(os.path.join(folder, name))
+    write_json(os.path.join(folder, "launch.json"), request)
+    open(os.path.join(folder, "lease"), "w").close()
+    subprocess.Popen(
+        [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0]), "supervise", folder],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        close_fds=True,
+        cwd="/",
+    )
+    for _ in range(400):
+        process = read_json(os.path.join(folder, "process.json"))
+        if process is not None:
+            return process
+        time.sleep(0.025)
+    return {"error": "the supervisor did not start within 10 s"}
+
+
+def spawn(request: Json, folder: str) -> subprocess.Popen[bytes]:
+    """Start the program itself in a session of its own, its output in the log."""
+    env = {**os.environ, **request["env"], MARK: request["mark"]}
+    with open(os.path.join(folder, "server.log"), "ab") as log:
+        return subprocess.Popen(
+            request["argv"],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,
+            cwd=request.get("cwd") or folder,
+        )
+
+
+def supervise(folder: str) -> None:
+    """Be the parent of a server: record its end, and end it when nobody renews the lease."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    request = read_json(os.path.join(folder, "launch.json"))
+    try:
+        server = spawn(request, folder)
+    except OSError as error:
+        with open(os.path.join(folder, "server.log"), "a") as log:
+            log.write(f"{request['argv'][0]}: {error.strerror}\n")
+        write_json(os.path.join(folder, "exit.json"), {"code": 127, "at": time.time()})
+        write_json(os.path.join(folder, "process.json"), {"pid": 0, "start_ticks": 0})
+        return
+    fields = stat_fields(server.pid)
+    process = {"pid": server.pid, "start_ticks": int(fields[19]), "boot_id": boot_id()}
+    write_json(os.path.join(folder, "process.json"), {**process, "mark": request["mark"]})
+    code = None
+    while code is None or marked(request["mark"]):
+        if code is None:
+            code = server.poll()
+            if code is not None:
+                write_json(os.path.join(folder, "exit.json"), {"code": code, "at": time.time()})
+        else:
+            reap()
+        if lease_age_s(folder) > request["lease_s"]:
+            end(lambda: marked(request["mark"]), request["grace_s"])
+        time.sleep(0.02 if code is None else 0.25)
+
+
+def reap() -> None:
+    """Collect the orphans that fell to us."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return
+
+
+def lease_age_s(folder: str) -> float:
+    """How long ago somebody last said that the server is still wanted."""
+    try:
+        return time.time() - os.stat(os.path.join(folder, "lease")).st_mtime
+    except OSError:
+        return float("inf")

@@ -1,0 +1,271 @@
+"""A host as everything above sees it: commands, files, detached servers, the lock.
+
+The same for a local and a remote machine: whatever needs more than running a command is asked of
+the agent, a small program that is copied into the host's run folder.
+"""
+
+import base64
+import hashlib
+import json
+import posixpath
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+from settings.host import Host as HostSettings
+from tasks.domain.errors import HostError
+from tasks.hosts.transport import Completed, Transport
+
+MARK = "SGLANG_SWEEP_MARK"
+
+_ENTRY = "from agent.commands import main\n\nmain()\n"
+_INSTALL = """
+import json, os, sys
+folder, files = json.load(sys.stdin)
+folder = os.path.expanduser(folder)
+if not os.path.isdir(folder):
+    beside = folder + "." + str(os.getpid())
+    os.makedirs(os.path.join(beside, "agent"))
+    for name, text in files.items():
+        with open(os.path.join(beside, name), "w") as file:
+            file.write(text)
+    try:
+        os.rename(beside, folder)
+    except OSError:
+        if not os.path.isdir(folder):
+            raise
+print(folder)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which machine, and who we are there."""
+
+    home: str
+    uid: int
+    hostname: str
+    boot_id: str
+    python: str
+    cores: int
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """How a detached server is at one moment.
+
+    `log` is the part of the log from the asked offset on; `port_holders` is `nobody`, `ours` or
+    `another`; `cpu_s` sums over every process of the server.
+    """
+
+    running: bool
+    exit_code: int | None
+    log: bytes
+    log_bytes: int
+    processes: int
+    cpu_s: float
+    port_holders: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostProcess:
+    """A process on a host; `mark` is None where it isn't one of ours."""
+
+    pid: int
+    start_ticks: int
+    uid: int
+    user: str
+    name: str
+    command: str
+    age_s: float
+    mark: str | None
+    devices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What was ended, and what is still there in spite of SIGKILL."""
+
+    ended: tuple[HostProcess, ...]
+    left: tuple[HostProcess, ...]
+
+
+class Host:
+    """One machine with GPUs; make it with `tasks.hosts.connect.connect`."""
+
+    def __init__(self, name: str, settings: HostSettings, transport: Transport) -> None:
+        self.name = name
+        self.settings = settings
+        self.transport = transport
+        self._agent = ""
+        self._identity: Identity | None = None
+
+    @property
+    def identity(self) -> Identity:
+        """Which machine this is; known once `open` has returned."""
+        if self._identity is None:
+            raise HostError(self.name, "not connected")
+        return self._identity
+
+    @property
+    def run_folder(self) -> str:
+        """The absolute folder of everything of ours on this host."""
+        return self.expand(self.settings.run_folder)
+
+    def expand(self, path: str) -> str:
+        """Replace a leading `~` by the home on the host."""
+        return self.identity.home + path[1:] if path == "~" or path.startswith("~/") else path
+
+    async def open(self) -> None:
+        """Reach the host and put the agent there; its folder's name is its contents' hash."""
+        files = _agent_files()
+        digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
+        folder = posixpath.join(self.settings.run_folder, f"agent-{digest}")
+        completed = await self.run(
+            [self.transport.python, "-I", "-S", "-c", _INSTALL],
+            stdin=json.dumps([folder, files]).encode(),
+        )
+        if not completed.ok:
+            raise HostError(self.name, f"can't write the run folder: {_last_line(completed)}")
+        self._agent = completed.stdout.decode().strip()
+        self._identity = Identity(**await self.ask("hello", {}))
+
+    async def close(self) -> None:
+        """Let go of the connection."""
+        await self.transport.close()
+
+    async def run(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+        timeout_s: float = 60.0,
+        max_output_bytes: int = 16 << 20,
+    ) -> Completed:
+        """Run a command with the host's prefix and variables."""
+        command = [self.expand(argv[0]) if self._identity else argv[0], *argv[1:]]
+        return await self.transport.run(
+            [*self.settings.prefix, *command],
+            env={**self.settings.env, **(env or {})},
+            stdin=stdin,
+            timeout_s=timeout_s,
+            max_output_bytes=max_output_bytes,
+        )
+
+    async def ask(
+        self, command: str, request: Mapping[str, Any], timeout_s: float = 60.0
+    ) -> dict[str, Any]:
+        """Ask the agent. Raises `HostError` with the agent's own words where it can't answer."""
+        completed = await self.run(
+            [self.transport.python, "-I", "-S", self._agent, command],
+            stdin=json.dumps(request).encode(),
+            timeout_s=timeout_s,
+        )
+        if not completed.ok:
+            raise HostError(self.name, f"the agent's {command} failed: {_last_line(completed)}")
+        answer: dict[str, Any] = json.loads(completed.stdout)
+        if "error" in answer:
+            raise HostError(self.name, answer["error"])
+        return answer
+
+    async def start(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        folder: str,
+        mark: str,
+        lease_s: float,
+        grace_s: float,
+    ) -> None:
+        """Start a program detached: its log, pid and exit status lie in `folder`.
+
+        It is ended when `renew` hasn't named the folder for `lease_s` seconds.
+        """
+        request = {
+            "argv": [self.expand(argv[0]), *argv[1:]],
+            "env": {**self.settings.env, **env},
+            "folder": folder,
+            "mark": mark,
+            "lease_s": lease_s,
+            "grace_s": grace_s,
+        }
+        await self.ask("start", request)
+
+    async def watch(self, folder: str, mark: str, offset: int, port: int = 0) -> Watched:
+        """Look at a detached program."""
+        request = {
+            "folder": folder,
+            "mark": mark,
+            "offset": offset,
+            "limit": 4 << 20,
+            "port": port,
+        }
+        answer = await self.ask("watch", request)
+        return Watched(**{**answer, "log": base64.b64decode(answer["log"])})
+
+    async def stop(self, mark: str, grace_s: float) -> Ended:
+        """End every process of ours whose marker begins with `mark`; verified gone."""
+        request = {"mark": mark, "grace_s": grace_s}
+        return _ended(await self.ask("stop", request, grace_s + 30))
+
+    async def kill(self, targets: Sequence[HostProcess], grace_s: float) -> Ended:
+        """End just these processes: SIGTERM, after the grace SIGKILL."""
+        pairs = [(target.pid, target.start_ticks) for target in targets]
+        request = {"targets": pairs, "grace_s": grace_s}
+        return _ended(await self.ask("kill", request, grace_s + 30))
+
+    async def holders(self) -> list[HostProcess]:
+        """Every process that holds one of the host's device files open."""
+        answer = await self.ask("holders", {"devices": self.expand(self.settings.devices)})
+        return [_process(item) for item in answer["holders"]]
+
+    async def ours(self, mark: str = "") -> list[HostProcess]:
+        """Every process of ours, or those whose marker begins with `mark`."""
+        answer = await self.ask("ours", {"mark": mark})
+        return [_process(item) for item in answer["processes"]]
+
+    async def read(self, path: str, offset: int = 0, limit: int = 4 << 20) -> bytes:
+        """Part of a file; empty where there is none."""
+        request = {"path": self.expand(path), "offset": offset, "limit": limit}
+        return base64.b64decode((await self.ask("read", request))["data"])
+
+    async def write(self, path: str, data: bytes, *, executable: bool = False) -> None:
+        """Write a file whole, with its folder."""
+        text = base64.b64encode(data).decode()
+        await self.ask("write", {"path": path, "data": text, "executable": executable})
+
+    async def free_port(self, avoid: Sequence[int] = ()) -> int:
+        """The first port from the host's own on that nobody listens on."""
+        request = {"first": self.settings.port, "avoid": list(avoid)}
+        port: int = (await self.ask("free_port", request))["port"]
+        return port
+
+
+def _process(item: Mapping[str, Any]) -> HostProcess:
+    return HostProcess(**{**item, "devices": tuple(item.get("devices", ()))})
+
+
+def _ended(answer: Mapping[str, Any]) -> Ended:
+    return Ended(
+        tuple(_process(item) for item in answer["ended"]),
+        tuple(_process(item) for item in answer["left"]),
+    )
+
+
+def _agent_files() -> dict[str, str]:
+    """The agent's files by their path in its folder."""
+    package = resources.files("tasks.hosts.agent")
+    sources = sorted(item.name for item in package.iterdir() if item.name.endswith(".py"))
+    files = {f"agent/{name}": (package / name).read_text() for name in sources}
+    return {"__main__.py": _ENTRY, **files}
+
+
+def _last_line(completed: Completed) -> str:
+    """The last word of a command that failed."""
+    if completed.exit_code is None:
+        return "no answer in time"
+    lines = completed.stderr.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else f"exit status {completed.exit_code}"
