@@ -1,0 +1,185 @@
+"""The application's settings: from variables, a .env file and one TOML file, in this order.
+
+Variables are `SGLANG_SWEEP_…`, nested with `__` (`SGLANG_SWEEP_HOSTS__BOX__ADDRESS=gpu-box`).
+The TOML file is the one that SGLANG_SWEEP_CONFIG names; otherwise `sglang-sweep.toml` in the
+working directory; otherwise `~/.config/sglang-sweep/config.toml`.
+"""
+
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    EnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
+
+from settings.faults import describe
+from settings.host import Host
+from settings.nearest import suggest
+from settings.quantities import Duration
+
+PREFIX = "SGLANG_SWEEP_"
+CONFIG_VARIABLE = f"{PREFIX}CONFIG"
+
+
+class InvalidSettings(Exception):
+    """The settings are wrong: `faults` has a line each, `source` names the file."""
+
+    def __init__(self, source: str, faults: list[str]) -> None:
+        self.source = source
+        self.faults = faults
+        super().__init__("\n".join(f"{source}: {fault}" for fault in faults))
+
+
+class Settings(BaseSettings):
+    """What is the same for every sweep: where results go, which hosts there are."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX,
+        env_nested_delimiter="__",
+        env_file=".env",
+        extra="forbid",
+        frozen=True,
+        use_attribute_docstrings=True,
+    )
+
+    store: str = "sweeps"
+    """Folder in which every sweep's results are kept."""
+
+    hosts: dict[str, Host] = Field(default_factory=dict)
+    """The machines with GPUs by name; `local` is always there."""
+
+    lease: Duration = 300.0
+    """A server ends itself when nobody has renewed its lease for so long."""
+
+    lock_wait: Duration | None = None
+    """How long to wait for a host that another sweep holds; not at all when absent."""
+
+    api_key: SecretStr | None = None
+    """Sent as bearer token to servers that are measured by `bench`."""
+
+    def host(self, name: str) -> Host:
+        """Look a host up. Raises `InvalidSettings` naming the nearest one that is configured."""
+        known = {"local": Host(), **self.hosts}
+        if name not in known:
+            hint = suggest(name, known) or f"; there are {', '.join(sorted(known))}"
+            fault = f"{name!r} is not configured{hint}"
+            raise InvalidSettings("host", [f"{fault} (a [hosts.{name}] table would define it)"])
+        return known[name]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where settings come from: source name to the nested values it gives, strongest first."""
+
+    sources: tuple[tuple[str, Mapping[str, Any]], ...]
+
+    def of(self, path: tuple[str, ...]) -> str:
+        """The source of one value, by its key path."""
+        for name, values in self.sources:
+            if _lookup(values, path):
+                return name
+        return "default"
+
+
+def load(folder: Path | None = None) -> tuple[Settings, Origin]:
+    """Read the settings in force in a working directory, with where each comes from.
+
+    Raises `InvalidSettings` with one line per fault.
+    """
+    folder = folder or Path.cwd()
+    source = config_file(folder)
+    origin = Origin(
+        (
+            ("environment", EnvSettingsSource(Settings)()),
+            (".env", _dotenv(folder / ".env")),
+            (str(source), _toml(source) if source else {}),
+        )
+    )
+    faults = _misspelt(os.environ)
+    if faults:
+        raise InvalidSettings("environment", faults)
+    try:
+        return _merged(origin), origin
+    except ValidationError as error:
+        raise InvalidSettings("settings", _with_origin(error, origin)) from error
+
+
+def config_file(folder: Path) -> Path | None:
+    """The TOML file in force. Raises `InvalidSettings` where the variable names none."""
+    named = os.environ.get(CONFIG_VARIABLE)
+    if named:
+        path = Path(named).expanduser()
+        if not path.is_file():
+            raise InvalidSettings(CONFIG_VARIABLE, [f"{named!r} is not a file"])
+        return path
+    candidates = (folder / "sglang-sweep.toml", Path("~/.config/sglang-sweep/config.toml"))
+    return next((path for path in map(Path.expanduser, candidates) if path.is_file()), None)
+
+
+def _merged(origin: Origin) -> Settings:
+    class Fixed(Settings):
+        """The settings, from sources that were read already."""
+
+        @classmethod
+        def settings_customise_sources(
+            cls,
+            settings_cls: type[BaseSettings],
+            init_settings: PydanticBaseSettingsSource,
+            env_settings: PydanticBaseSettingsSource,
+            dotenv_settings: PydanticBaseSettingsSource,
+            file_secret_settings: PydanticBaseSettingsSource,
+        ) -> tuple[PydanticBaseSettingsSource, ...]:
+            return tuple(
+                InitSettingsSource(settings_cls, init_kwargs=dict(values))
+                for _, values in origin.sources
+            )
+
+    return Settings.model_construct(**dict(Fixed()))
+
+
+def _dotenv(path: Path) -> Mapping[str, Any]:
+    if not path.is_file():
+        return {}
+    values = DotEnvSettingsSource(Settings, env_file=path)()
+    return {key: value for key, value in values.items() if key != CONFIG_VARIABLE.lower()}
+
+
+def _toml(path: Path) -> Mapping[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise InvalidSettings(str(path), [f"not readable as TOML: {error}"]) from error
+
+
+def _misspelt(environment: Mapping[str, str]) -> list[str]:
+    """Variables with our prefix that name no setting."""
+    known = {name.upper(): name for name in (*Settings.model_fields, "config", "mark")}
+    faults = []
+    for variable in sorted(environment):
+        if variable.startswith(PREFIX):
+            field = variable.removeprefix(PREFIX).partition("__")[0]
+            if field not in known:
+                faults.append(f"{variable}: no such setting{suggest(field, known)}")
+    return faults
+
+
+def _with_origin(error: ValidationError, origin: Origin) -> list[str]:
+    return [f"{line} [from {origin.of(path)}]" for path, line in describe(error, Settings)]
+
+
+def _lookup(values: object, path: tuple[str, ...]) -> bool:
+    for key in path:
+        if not isinstance(values, Mapping) or key not in values:
+            return False
+        values = values[key]
+    return True
