@@ -1,0 +1,40 @@
+"""What of SGLang changes between its versions: flag names, endpoints, variables.
+
+Seen in 0.5.9 and 0.5.23. Each table lists the names that one thing has had; whoever needs the
+thing takes the first that the target knows.
+"""
+
+RENAMED_FLAGS: dict[str, tuple[str, ...]] = {
+    "cuda_graph_max_bs": ("cuda_graph_max_bs_decode",),
+    "tp": ("tp_size", "tensor_parallel_size"),
+    "dp": ("dp_size", "data_parallel_size"),
+    "ep": ("ep_size", "expert_parallel_size"),
+    "pp": ("pp_size", "pipeline_parallel_size"),
+}
+"""Flag as people write it -> what it is called elsewhere; 0.5.23 split cuda_graph_max_bs."""
+
+GENERATE = "/generate"
+HEALTH_GENERATE = "/health_generate"
+FLUSH_CACHE = "/flush_cache"
+SERVER_INFO = ("/server_info", "/get_server_info")
+MODEL_INFO = ("/model_info", "/get_model_info")
+
+SPECULATIVE_FLAGS = (
+    "speculative_algorithm",
+    "speculative_draft_model_path",
+    "speculative_num_steps",
+    "speculative_eagle_topk",
+    "speculative_num_draft_tokens",
+)
+
+NCCL_CHANNELS = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS")
+
+
+def resolve_flag(name: str, known: frozenset[str]) -> str:
+    """The name under which the target knows a flag; the name itself where nothing is known.
+
+    `known` are the target's flags, underscored; empty when they could not be read.
+    """
+    if not known or name in known:
+        return name
+    return next((other for other in RENAMED_FLAGS.get(name, ()) if other in known), name)
