@@ -1,0 +1,81 @@
+"""Start one server on a host, detached, and know it again."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tasks.domain.errors import HostError
+from tasks.hosts.host import Ended, Host
+from tasks.hosts.lock import Hold
+from tasks.server.command import CommandLine
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A server that was started: where its files lie, and the marker that its processes carry."""
+
+    folder: str
+    mark: str
+    port: int
+    base_url: str
+    command: CommandLine
+
+
+@dataclass(frozen=True, slots=True)
+class Patience:
+    """How long to wait for what, seconds."""
+
+    ready_s: float
+    stall_s: float
+    grace_s: float
+
+
+async def start(
+    hold: Hold, command: CommandLine, port: int, mark: str, patience: Patience
+) -> Launch:
+    """Start a server under the host's supervisor; its lease is renewed as long as we hold it."""
+    host = hold.host
+    folder = f"{host.run_folder}/launches/{mark.rstrip('/')}"
+    await host.write(f"{folder}/cmd.sh", command.script.encode(), executable=True)
+    hold.folders.add(folder)
+    await host.start(
+        command.argv,
+        env=command.env,
+        folder=folder,
+        mark=mark,
+        lease_s=hold.lease_s,
+        grace_s=patience.grace_s,
+    )
+    return Launch(folder, mark, port, await host.transport.address(port), command)
+
+
+async def stop(hold: Hold, launch: Launch, grace_s: float) -> Ended:
+    """End the server with every descendant, verified gone.
+
+    Raises `HostError` naming the processes that outlived SIGKILL.
+    """
+    ended = await hold.host.stop(launch.mark, grace_s)
+    hold.folders.discard(launch.folder)
+    if ended.left:
+        pids = ", ".join(f"{process.pid} ({process.name})" for process in ended.left)
+        raise HostError(
+            hold.host.name, f"processes outlived SIGKILL: {pids}; the host needs a look"
+        )
+    return ended
+
+
+async def whole_log(host: Host, launch: Launch, limit_bytes: int = 256 << 20) -> bytes:
+    """The server's log, up to a bound that only a runaway log reaches."""
+    parts: list[bytes] = []
+    size = 0
+    while size < limit_bytes:
+        part = await host.read(f"{launch.folder}/server.log", size)
+        if not part:
+            break
+        parts.append(part)
+        size += len(part)
+    return b"".join(parts)
+
+
+def environment_of(command: CommandLine, host: Host) -> Mapping[str, str]:
+    """The variables that the server has on top of the host's login environment."""
+    return {**host.settings.env, **command.env}
