@@ -1,0 +1,141 @@
+"""Results as Polars frames, and the frames as Parquet files."""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import polars as pl
+
+from tasks.domain.configuration import Attempt, TrialResult, Value
+from tasks.domain.measurement import LevelResult, RequestRecord
+from tasks.results.attempts import measured_attempt
+from tasks.results.files import replacing
+from tasks.results.folders import SweepFolder
+from tasks.results.records import SweepRecord
+from tasks.results.schema import AXIS, METRICS, REQUESTS, SUMMARY, polars_schema
+
+_RUN = ("workload", "level", "repeat")
+"""What names one run of one level within a trial."""
+
+_Row = dict[str, object]
+
+
+def save_requests(folder: SweepFolder, result: TrialResult) -> None:
+    """Add the records that the result carries to the trial's requests.parquet.
+
+    The file is streamed into its successor, so memory holds the new requests only.
+    """
+    fresh = [level for level in result.levels if level.records]
+    if not fresh:
+        return
+    path = folder.requests(result.trial.trial_id)
+    frame = requests_frame(fresh)
+    frames = [frame.lazy()]
+    if path.exists():
+        runs = frame.select(_RUN).unique().lazy()
+        kept = pl.scan_parquet(path).join(runs, on=_RUN, how="anti", maintain_order="left")
+        frames = [kept, *frames]
+    with replacing(path) as partial:
+        _sink(pl.concat(frames), partial)
+
+
+def save_summary(folder: SweepFolder, record: SweepRecord, trials: Sequence[TrialResult]) -> None:
+    """Write summary.parquet anew from all trials: small, and it can't drift from trial.json."""
+    frame = summary_frame(record, trials)
+    with replacing(folder.summary) as partial:
+        _sink(frame.lazy(), partial)
+
+
+def requests_frame(levels: Iterable[LevelResult]) -> pl.DataFrame:
+    """Lay out requests a row each."""
+    rows = [_request_row(level, record) for level in levels for record in level.records]
+    return pl.DataFrame(rows, schema=polars_schema(REQUESTS), orient="row")
+
+
+def summary_frame(record: SweepRecord, trials: Sequence[TrialResult]) -> pl.DataFrame:
+    """Lay out every run of every level a row, with axes and metrics as columns."""
+    rows = [_summary_row(record, result, level) for result in trials for level in result.levels]
+    axes = _axis_columns([result for result in trials if result.levels])
+    known = [column.name for column in METRICS]
+    written = {name for result in trials for level in result.levels for name in level.metrics}
+    metrics = [*known, *sorted(written.difference(known))]
+    schema = {**polars_schema(SUMMARY), **axes, **dict.fromkeys(metrics, pl.Float64())}
+    return pl.DataFrame(rows, schema=schema, orient="row", strict=False)
+
+
+def _sink(frame: pl.LazyFrame, path: Path) -> None:
+    """Write Parquet; what the system refuses is an OSError, however Polars calls it."""
+    try:
+        frame.sink_parquet(path, compression="zstd")
+    except pl.exceptions.ComputeError as error:
+        raise OSError(None, str(error)) from error
+
+
+def _request_row(level: LevelResult, record: RequestRecord) -> tuple[object, ...]:
+    named = {"workload": level.workload, "level": level.level, "repeat": level.repeat}
+    return tuple(
+        named[column.name] if column.name in named else getattr(record, column.name)
+        for column in REQUESTS
+    )
+
+
+def _summary_row(record: SweepRecord, result: TrialResult, level: LevelResult) -> _Row:
+    attempt = measured_attempt(result, level.repeat)
+    return {
+        "sweep_id": record.sweep_id,
+        "sweep": record.sweep.name,
+        "host": record.sweep.host,
+        **dict(_trial_values(result)),
+        **dict(_attempt_values(attempt)),
+        "workload": level.workload,
+        "level": level.level,
+        "max_concurrency": level.concurrency,
+        "request_rate": level.request_rate,
+        "repeat": level.repeat,
+        "verdict": level.verdict.validity.value,
+        "reasons": list(level.verdict.reasons),
+        **{AXIS + name: _axis_value(value) for name, value in result.trial.axes.items()},
+        **level.metrics,
+    }
+
+
+def _trial_values(result: TrialResult) -> Iterator[tuple[str, object]]:
+    yield "trial_id", result.trial.trial_id
+    yield "baseline", result.trial.baseline
+    yield "model_path", result.trial.configuration.model_path
+    yield "fingerprint", result.fingerprint
+    yield "trial_verdict", result.verdict.value
+    yield "trial_reason", result.reason
+    yield "altered", result.altered
+    yield "remedies", [remedy.summary for remedy in result.remedies]
+
+
+def _attempt_values(attempt: Attempt | None) -> Iterator[tuple[str, object]]:
+    if attempt is not None:
+        yield "attempt", attempt.number
+        yield "stack", attempt.stack
+        yield "started_at", attempt.started_at
+        yield "ready_s", attempt.ready_s
+
+
+def _axis_columns(trials: Sequence[TrialResult]) -> dict[str, pl.DataType]:
+    names = dict.fromkeys(name for result in trials for name in result.trial.axes)
+    values = {n: [r.trial.axes[n] for r in trials if n in r.trial.axes] for n in names}
+    return {AXIS + name: _axis_type(values[name]) for name in names}
+
+
+def _axis_type(values: Sequence[Value]) -> pl.DataType:
+    """Keep the type of an axis whose values share one; text for all others."""
+    match {type(value) for value in values if value is not None}:
+        case kinds if kinds == {bool}:
+            return pl.Boolean()
+        case kinds if kinds == {int}:
+            return pl.Int64()
+        case kinds if kinds and kinds <= {int, float}:
+            return pl.Float64()
+        case _:
+            return pl.String()
+
+
+def _axis_value(value: Value) -> object:
+    return json.dumps(value) if isinstance(value, list) else value

@@ -1,0 +1,31 @@
+"""Storing a trial: requests, then trial.json, then the summary.
+
+Apart from the store because it needs Polars, which a reader of sweeps does not.
+"""
+
+from dataclasses import replace
+
+from tasks.domain.configuration import TrialResult
+from tasks.results.files import write_whole
+from tasks.results.folders import SweepFolder
+from tasks.results.frames import save_requests, save_summary
+from tasks.results.records import dump_trial
+from tasks.results.store import load_sweep_record, load_trials
+
+
+def save_trial(folder: SweepFolder, result: TrialResult) -> TrialResult:
+    """Store all that is known of a trial so far, in place of what was known before.
+
+    Levels that carry records add them to the trial's requests.parquet, in place of those of the
+    same workload, level and repeat. Returns the result without its records: they are on the disk,
+    and needn't be held in memory for the rest of the night. Raises `StoreError`.
+    """
+    save_requests(folder, result)
+    write_whole(folder.trial_record(result.trial.trial_id), dump_trial(result))
+    save_summary(folder, load_sweep_record(folder), load_trials(folder)[0])
+    return without_records(result)
+
+
+def without_records(result: TrialResult) -> TrialResult:
+    """Leave the requests out."""
+    return replace(result, levels=tuple(replace(level, records=()) for level in result.levels))
