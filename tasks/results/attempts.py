@@ -1,6 +1,9 @@
 """Questions to the launches of a trial."""
 
+from collections.abc import Iterator
+
 from tasks.domain.configuration import Attempt, TrialResult
+from tasks.domain.diagnosis import Diagnosis
 
 
 def measured_attempt(result: TrialResult, repeat: int | None = None) -> Attempt | None:
@@ -25,3 +28,10 @@ def cured_by(result: TrialResult, failed: Attempt) -> Attempt | None:
 def served_well(attempt: Attempt) -> bool:
     """Whether a server became ready and nothing was diagnosed afterwards."""
     return attempt.ready_s is not None and attempt.diagnosis is None
+
+
+def failures(result: TrialResult) -> Iterator[tuple[Attempt, Diagnosis]]:
+    """Go through the launches that failed, each with its cause."""
+    for attempt in result.attempts:
+        if attempt.diagnosis is not None:
+            yield attempt, attempt.diagnosis

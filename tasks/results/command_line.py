@@ -1,0 +1,52 @@
+"""The command line of a measured server, ready to paste into a shell."""
+
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from tasks.domain.configuration import Attempt, TrialResult
+from tasks.results.attempts import measured_attempt
+
+PORT = 30_000
+"""SGLang's own default: the sweep's port was only the one that was free that night."""
+
+
+def deploy_command(result: TrialResult) -> str | None:
+    """Build the line that starts the server as it was measured; None where none served."""
+    attempt = measured_attempt(result)
+    return None if attempt is None else attempt_command(result, attempt)
+
+
+def attempt_command(result: TrialResult, attempt: Attempt) -> str:
+    """Build the line of one launch: the variables that were asked for, then the command.
+
+    Variables that the sweep itself needed for a launch are left out; those of the configuration
+    and of the remedies stay, with the values that they had in that launch.
+    """
+    words = [*_assignments(wanted_env(result, attempt)), *with_port(attempt.command, PORT)]
+    return " ".join(words)
+
+
+def wanted_env(result: TrialResult, attempt: Attempt) -> dict[str, str]:
+    """Keep the variables that the configuration or a remedy of the launch set."""
+    asked = dict.fromkeys(result.trial.configuration.env)
+    for remedy in attempt.remedies:
+        asked |= dict.fromkeys(remedy.env)
+    return {name: attempt.env[name] for name in asked if name in attempt.env}
+
+
+def with_port(command: Sequence[str], port: int) -> Iterator[str]:
+    """Quote a command for a shell, its port replaced; one that names no port stays as it is."""
+    previous = ""
+    for word in command:
+        if previous == "--port":
+            yield str(port)
+        elif word.startswith("--port="):
+            yield f"--port={port}"
+        else:
+            yield shlex.quote(word)
+        previous = word
+
+
+def _assignments(env: Mapping[str, str]) -> Iterator[str]:
+    for name, value in env.items():
+        yield f"{name}={shlex.quote(value)}"

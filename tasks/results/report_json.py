@@ -1,0 +1,150 @@
+"""The report for machines: `sglang-sweep report ID --json`."""
+
+from dataclasses import asdict
+from typing import Any
+
+from tasks.domain.configuration import Attempt, ServerConfiguration, Trial, TrialResult
+from tasks.domain.diagnosis import Diagnosis, Remedy
+from tasks.results.attempts import cured_by, failures
+from tasks.results.cells import cell_means, cells
+from tasks.results.command_line import attempt_command, deploy_command
+from tasks.results.records import StoredSweep
+from tasks.results.selection import Candidate, Selection, select
+from tasks.results.statistics import Estimate, Interval, Ratio
+
+Json = dict[str, Any]
+
+
+def report_json(stored: StoredSweep) -> Json:
+    """Build the report: state, the best configuration, the baseline, and every trial.
+
+    Metrics are means over the repeats, keyed `workload/level`; what can't be told is null.
+    """
+    selection = select(stored.sweep, stored.trials)
+    record = stored.record
+    return {
+        "sweep_id": record.sweep_id,
+        "name": record.sweep.name,
+        "host": record.sweep.host,
+        "state": str(record.state),
+        "reason": record.reason,
+        "started_at": record.started_at,
+        "ended_at": record.ended_at,
+        "objective": _objective(stored, selection),
+        "best": None if selection.best is None else _candidate(selection.best),
+        "baseline": None if selection.baseline is None else _deployable(selection.baseline),
+        "tied": [candidate.result.trial.trial_id for candidate in selection.tied],
+        "trials": [_trial(result, selection) for result in stored.trials],
+        "warnings": list(stored.warnings),
+    }
+
+
+def _objective(stored: StoredSweep, selection: Selection) -> Json:
+    goal = stored.sweep.objective.goal
+    return {"metric": selection.metric, "cell": str(selection.cell), "goal": goal}
+
+
+def _candidate(candidate: Candidate) -> Json:
+    return {
+        **_deployable(candidate.result),
+        "objective": _estimate(candidate.objective),
+        "gain": None if candidate.gain is None else _ratio(candidate.gain),
+    }
+
+
+def _deployable(result: TrialResult) -> Json:
+    return {
+        "trial_id": result.trial.trial_id,
+        "config": _config(result.trial),
+        "command": deploy_command(result),
+        "metrics": _metrics(result),
+        "remedies": [remedy_json(remedy) for remedy in result.remedies],
+        "altered": result.altered,
+    }
+
+
+def _trial(result: TrialResult, selection: Selection) -> Json:
+    trial_id = result.trial.trial_id
+    return {
+        **_deployable(result),
+        "baseline": result.trial.baseline,
+        "verdict": str(result.verdict),
+        "reason": result.reason,
+        "not_chosen": selection.excluded.get(trial_id),
+        "attempts": [_attempt(result, attempt) for attempt in result.attempts],
+        "failures": [_failure(result, *failed) for failed in failures(result)],
+        "fingerprint": result.fingerprint,
+        "repeats": result.repeats_done,
+    }
+
+
+def _config(trial: Trial) -> Json:
+    configuration: ServerConfiguration = trial.configuration
+    return {
+        "axes": dict(trial.axes),
+        "model_path": configuration.model_path,
+        "args": dict(configuration.args),
+        "env": dict(configuration.env),
+        "stack": configuration.stack,
+    }
+
+
+def _metrics(result: TrialResult) -> dict[str, dict[str, float]]:
+    return {str(cell): cell_means(result, cell) for cell in cells([result])}
+
+
+def _attempt(result: TrialResult, attempt: Attempt) -> Json:
+    return {
+        "number": attempt.number,
+        "repeat": attempt.repeat,
+        "command": attempt_command(result, attempt),
+        "stack": attempt.stack,
+        "started_at": attempt.started_at,
+        "ready_s": attempt.ready_s,
+        "exit_code": attempt.exit_code,
+        "failure": attempt.diagnosis.mode if attempt.diagnosis else None,
+        "remedies": [remedy_json(remedy) for remedy in attempt.remedies],
+        "folder": attempt.folder,
+    }
+
+
+def _failure(result: TrialResult, attempt: Attempt, diagnosis: Diagnosis) -> Json:
+    cure = cured_by(result, attempt)
+    return {
+        "attempt": attempt.number,
+        "mode": diagnosis.mode,
+        "phase": str(diagnosis.phase),
+        "action": str(diagnosis.action),
+        "explanation": diagnosis.explanation,
+        "evidence": [asdict(line) for line in diagnosis.evidence],
+        "remedy": remedy_json(diagnosis.remedy) if diagnosis.remedy else None,
+        "cured_by_attempt": cure.number if cure else None,
+    }
+
+
+def remedy_json(remedy: Remedy) -> Json:
+    """Show a remedy: what it says and what it sets; what it leaves alone is left out."""
+    content = {
+        "env": dict(remedy.env),
+        "args": dict(remedy.args),
+        "scale_args": dict(remedy.scale_args),
+        "cleanup": [str(cleanup) for cleanup in remedy.cleanup],
+        "another_port": remedy.another_port,
+        "another_stack": remedy.another_stack,
+        "wait_s": remedy.wait_s,
+    }
+    set_by_it = {name: value for name, value in content.items() if value}
+    return {"summary": remedy.summary, **set_by_it, "alters": remedy.alters}
+
+
+def _estimate(found: Estimate) -> Json:
+    return {"mean": found.mean, "n": found.n, "interval": _interval(found.interval)}
+
+
+def _ratio(found: Ratio) -> Json:
+    sides = {"n": found.n, "n_baseline": found.n_reference}
+    return {"ratio": found.value, **sides, "interval": _interval(found.interval)}
+
+
+def _interval(interval: Interval | None) -> list[float] | None:
+    return None if interval is None else [interval.low, interval.high]

@@ -1,0 +1,156 @@
+"""Which configuration to deploy: the best that is measured, correct and within the constraints."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from settings.sweep import Constraint, Sweep
+from tasks.domain.configuration import TrialResult, TrialVerdict
+from tasks.results.cells import (
+    Cell,
+    cell_estimate,
+    cell_ratio,
+    constraint_cell,
+    objective_cell,
+    planned_cells,
+    runs,
+)
+from tasks.results.statistics import Estimate, Interval, Ratio
+
+MARGIN = 0.02
+"""The relative difference that matters; a smaller one is no reason to change a configuration."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A trial that may be chosen, with its objective and its gain over the baseline.
+
+    `gain` is above 1 where it is better than the baseline, whichever way the objective goes;
+    None where the baseline wasn't measured.
+    """
+
+    result: TrialResult
+    objective: Estimate
+    gain: Ratio | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The decision: `ranked` best first, `excluded` why each other trial may not be chosen.
+
+    `tied` are the runners-up that the measurements can't tell from the best.
+    """
+
+    cell: Cell
+    metric: str
+    ranked: tuple[Candidate, ...]
+    tied: tuple[Candidate, ...]
+    excluded: Mapping[str, str]
+    baseline: TrialResult | None
+
+    @property
+    def best(self) -> Candidate | None:
+        """The configuration to deploy; None where no trial may be chosen."""
+        return self.ranked[0] if self.ranked else None
+
+
+def select(sweep: Sweep, trials: Sequence[TrialResult]) -> Selection:
+    """Choose the best trial for the objective among those that may be chosen.
+
+    A trial whose remedies altered what was measured may be chosen: its command line has the
+    remedies in it, and it is marked wherever it is shown. Equal objectives are decided for the
+    baseline, then for the fewer flags and variables, then by the trial's id.
+    """
+    cell, metric = objective_cell(sweep), sweep.objective.metric
+    baseline = next((result for result in trials if result.trial.baseline), None)
+    reasons = {result.trial.trial_id: ineligible(sweep, result) for result in trials}
+    eligible = [result for result in trials if reasons[result.trial.trial_id] is None]
+    candidates = (_candidate(sweep, result, baseline, cell) for result in eligible)
+    ranked = sorted(filter(None, candidates), key=lambda candidate: _rank(sweep, candidate))
+    excluded = {name: reason for name, reason in reasons.items() if reason is not None}
+    tied = tuple(_tied(sweep, ranked, cell))
+    return Selection(cell, metric, tuple(ranked), tied, excluded, baseline)
+
+
+def ineligible(sweep: Sweep, result: TrialResult) -> str | None:
+    """Say in one line why a trial may not be chosen; None where it may."""
+    if result.verdict is not TrialVerdict.MEASURED:
+        return result.reason or str(result.verdict)
+    lacking = [str(cell) for cell in planned_cells(sweep) if not runs(result, cell)]
+    if lacking:
+        return f"no valid run at {', '.join(lacking)}"
+    if cell_estimate(result, objective_cell(sweep), sweep.objective.metric) is None:
+        return f"{sweep.objective.metric} was not measured at {objective_cell(sweep)}"
+    return next(_violations(sweep, result), None)
+
+
+def as_gain(sweep: Sweep, found: Ratio | None) -> Ratio | None:
+    """Turn a ratio so that above 1 is better, whichever way the objective goes."""
+    if found is None or sweep.objective.goal == "maximize":
+        return found
+    return reciprocal(found)
+
+
+def reciprocal(found: Ratio) -> Ratio:
+    """Turn a ratio round; its interval turns with it."""
+    interval = found.interval
+    if interval is not None:
+        interval = Interval(_inverse(interval.high), _inverse(interval.low))
+    return Ratio(_inverse(found.value), found.n, found.n_reference, interval)
+
+
+def _inverse(value: float) -> float:
+    return 1 / value if value else float("inf")
+
+
+def _violations(sweep: Sweep, result: TrialResult) -> Iterator[str]:
+    for constraint in sweep.constraints:
+        cell = constraint_cell(sweep, constraint)
+        found = cell_estimate(result, cell, constraint.metric)
+        if found is None:
+            yield f"{constraint.metric} was not measured at {cell}"
+        elif (bound := _broken(constraint, found.mean)) is not None:
+            yield f"{constraint.metric} {found.mean:,.4g} at {cell} is {bound}"
+
+
+def _broken(constraint: Constraint, value: float) -> str | None:
+    if constraint.max is not None and value > constraint.max:
+        return f"above the limit of {constraint.max:,g}"
+    if constraint.min is not None and value < constraint.min:
+        return f"below the limit of {constraint.min:,g}"
+    return None
+
+
+def _candidate(
+    sweep: Sweep, result: TrialResult, baseline: TrialResult | None, cell: Cell
+) -> Candidate | None:
+    objective = cell_estimate(result, cell, sweep.objective.metric)
+    if objective is None:
+        return None
+    gain = None
+    if baseline is not None and baseline is not result:
+        gain = as_gain(sweep, cell_ratio(result, baseline, cell, sweep.objective.metric))
+    return Candidate(result, objective, gain)
+
+
+def _rank(sweep: Sweep, candidate: Candidate) -> tuple[float, bool, int, str]:
+    sign = -1 if sweep.objective.goal == "maximize" else 1
+    trial = candidate.result.trial
+    size = len(trial.configuration.args) + len(trial.configuration.env)
+    return sign * candidate.objective.mean, not trial.baseline, size, trial.trial_id
+
+
+def _tied(sweep: Sweep, ranked: Sequence[Candidate], cell: Cell) -> Iterator[Candidate]:
+    """Find the runners-up that can't be told from the best.
+
+    With repeats on both sides: those whose ratio to the best may be 1. With a single run on a
+    side the spread is unknown, and all within the margin that matters are named.
+    """
+    for candidate in ranked[1:]:
+        best = ranked[0].result
+        found = cell_ratio(candidate.result, best, cell, sweep.objective.metric)
+        against = as_gain(sweep, found)
+        if against is None:
+            continue
+        reach = against.value * (1 + MARGIN) if against.interval is None else against.interval.high
+        if reach >= 1:
+            yield candidate
