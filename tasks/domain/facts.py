@@ -49,11 +49,47 @@ class GpuFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class Flag:
+    """One launch option of the installed SGLang: its names, underscored, without dashes.
+
+    `choices` is empty where any value will do.
+    """
+
+    names: tuple[str, ...]
+    takes_value: bool
+    choices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SystemFacts:
+    """The machine below the interpreter; bytes, None where it could not be read.
+
+    `driver_cuda` is the newest CUDA that the driver serves (13000 is 13.0), `driver_status` what
+    `cuInit` said (`ok`, or the error), empty where there is no driver library. `paths` tells for
+    each path that was asked about whether it is there. `cuda_home` is the toolkit's folder with
+    what its nvcc says, empty where there is none.
+    """
+
+    glibc: str = ""
+    driver_cuda: int | None = None
+    driver_status: str = ""
+    shm_total_bytes: int | None = None
+    shm_free_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    cuda_home: str = ""
+    nvcc: str = ""
+    paths: Mapping[str, bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class StackFacts:
     """One interpreter of a host and what it can import.
 
-    `flags` are the launch flags that the installed SGLang knows, without dashes and underscored;
-    empty where they could not be read.
+    `flags` are the names of the launch options that the installed SGLang knows, without dashes
+    and underscored, and `options` what is known of each; empty where they could not be read, and
+    `flags_error` says why. `distributions` are the installed wheels that
+    matter, by their name on the package index. `error` says why the interpreter can't be run at
+    all; everything else is empty then.
     """
 
     interpreter: str
@@ -64,6 +100,11 @@ class StackFacts:
     env: Mapping[str, str] = field(default_factory=dict)
     flags: frozenset[str] = frozenset()
     gpus: tuple[GpuFacts, ...] = ()
+    options: tuple[Flag, ...] = ()
+    flags_error: str = ""
+    distributions: Mapping[str, str] = field(default_factory=dict)
+    system: SystemFacts = field(default_factory=SystemFacts)
+    error: str = ""
 
     def package(self, name: str) -> PackageFacts | None:
         """Find a package by its import name."""

@@ -41,7 +41,7 @@ print(folder)
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which machine, and who we are there."""
+    """Which machine, and who we are there; `ancestors` are the pids that lead to us."""
 
     home: str
     uid: int
@@ -49,6 +49,7 @@ class Identity:
     boot_id: str
     python: str
     cores: int
+    ancestors: list[int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +222,11 @@ class Host:
         """Every process that holds one of the host's device files open."""
         answer = await self.ask("holders", {"devices": self.expand(self.settings.devices)})
         return [_process(item) for item in answer["holders"]]
+
+    async def occupants(self) -> list[HostProcess]:
+        """The holders, and every process of ours even where it holds no device file."""
+        answer = await self.ask("occupants", {"devices": self.expand(self.settings.devices)})
+        return [_process(item) for item in answer["processes"]]
 
     async def ours(self, mark: str = "") -> list[HostProcess]:
         """Every process of ours, or those whose marker begins with `mark`."""

@@ -13,6 +13,7 @@ from .files import Json, read, read_json, size_of, slice_of, write
 from .lock import lock, renew, unlock
 from .processes import (
     alive,
+    ancestors,
     boot_id,
     cpu_s,
     describe,
@@ -36,6 +37,7 @@ def hello(_: Json) -> Json:
         "boot_id": boot_id(),
         "python": sys.version.split()[0],
         "cores": os.cpu_count(),
+        "ancestors": ancestors(),
     }
 
 
@@ -81,6 +83,14 @@ def holders(request: Json) -> Json:
     return {"devices": sorted(devices), "holders": found}
 
 
+def occupants(request: Json) -> Json:
+    """Every holder of a device file, and every process of ours even where it holds none."""
+    found = holders(request)["holders"]
+    seen = {process["pid"] for process in found}
+    found += [describe(*target) for target in marked("") if target[0] not in seen]
+    return {"processes": found}
+
+
 def ours(request: Json) -> Json:
     """Every process of ours whose marker begins with `mark`."""
     return {"processes": [describe(*target) for target in marked(request["mark"])]}
@@ -97,7 +107,8 @@ def free_port(request: Json) -> Json:
 COMMANDS: dict[str, Callable[[Json], Json]] = {
     command.__name__: command
     for command in (
-        hello, start, watch, renew, stop, kill, holders, ours, read, write, free_port, lock, unlock,
+        hello, start, watch, renew, stop, kill, holders, ours, occupants, read, write, free_port,
+        lock, unlock,
     )
 }  # fmt: skip
 

@@ -22,7 +22,8 @@ def boot_id() -> str:
 def stat_fields(pid: int) -> list[str]:
     """The fields of /proc/PID/stat from the state on; empty when the process is gone.
 
-    Index 0 is the state, 11 and 12 user and system ticks, 19 the start time in ticks since boot.
+    Index 0 is the state, 1 the parent, 11 and 12 user and system ticks, 19 the start time in
+    ticks since boot.
     """
     text = read_bytes(f"/proc/{pid}/stat").decode(errors="replace")
     return text[text.rfind(")") + 2 :].split() if ")" in text else []
@@ -32,6 +33,17 @@ def alive(pid: int, start_ticks: int) -> bool:
     """Whether this very process still runs; a zombie does not."""
     fields = stat_fields(pid)
     return bool(fields) and fields[0] not in "ZX" and int(fields[19]) == start_ticks
+
+
+def ancestors() -> list[int]:
+    """Whoever started this agent, and their parents, up to the first process."""
+    found: list[int] = []
+    pid = os.getppid()
+    while pid > 0:
+        found.append(pid)
+        fields = stat_fields(pid)
+        pid = int(fields[1]) if fields else 0
+    return found
 
 
 def pids() -> Iterator[int]:

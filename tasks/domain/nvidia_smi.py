@@ -1,0 +1,127 @@
+"""What nvidia-smi is asked, and how its answers read.
+
+Each query is a command's arguments and a parser of what the command prints; neither touches a
+host. A field that a GPU or a driver doesn't have reads `[N/A]` or `[Not Supported]`.
+"""
+
+import csv
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from tasks.domain.facts import GpuFacts
+
+_FORMAT = "--format=csv,noheader,nounits"
+_GPU_FIELDS = ("index", "name", "uuid", "memory.total", "memory.used", "driver_version")
+_SAMPLE_FIELDS = (
+    "index",
+    "power.draw",
+    "clocks.sm",
+    "clocks.mem",
+    "temperature.gpu",
+    "memory.used",
+    "utilization.gpu",
+    "clocks_throttle_reasons.active",
+)
+
+GPU_QUERY = (f"--query-gpu={','.join(_GPU_FIELDS)},compute_cap", _FORMAT)
+SAMPLE_QUERY = (f"--query-gpu={','.join(_SAMPLE_FIELDS)}", _FORMAT)
+APPS_QUERY = ("--query-compute-apps=pid,process_name,used_memory", _FORMAT)
+
+_THROTTLES = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
+"""The bits of NVML's clocks event reasons that slow a busy GPU down.
+
+Left out are idle (1), application clocks (2), sync boost (16) and display clocks (256): a GPU
+that does nothing, or that was set so, isn't throttled.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuSample:
+    """One GPU at one moment; None where the GPU doesn't tell.
+
+    `at` is UTC seconds since the epoch, `monotonic_ns` the same moment on the clock that the
+    requests' times are on. `throttle` names why the clocks are held down.
+    """
+
+    at: float
+    monotonic_ns: int
+    index: int
+    power_w: float | None
+    sm_clock_mhz: float | None
+    memory_clock_mhz: float | None
+    temperature_c: float | None
+    memory_used_mib: float | None
+    utilization_percent: float | None
+    throttle: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GpuApp:
+    """A process that has memory on a GPU, as the driver tells it; it may be out of our sight."""
+
+    pid: int
+    name: str
+    memory_mib: float | None
+
+
+def parse_gpus(text: str) -> tuple[GpuFacts, ...]:
+    """Read the answer to `GPU_QUERY`; lines that aren't a GPU are passed over."""
+    return tuple(
+        GpuFacts(
+            index=int(row[0]),
+            name=row[1],
+            uuid=row[2],
+            memory_total_mib=int(_number(row[3]) or 0),
+            memory_used_mib=int(_number(row[4]) or 0),
+            driver_version=row[5],
+            compute_capability=row[6] if _number(row[6]) is not None else "",
+        )
+        for row in _rows(text, len(_GPU_FIELDS) + 1)
+    )
+
+
+def parse_samples(text: str, at: float, monotonic_ns: int) -> tuple[GpuSample, ...]:
+    """Read the answer to `SAMPLE_QUERY`, taken at the given moment."""
+    return tuple(
+        GpuSample(
+            at,
+            monotonic_ns,
+            int(row[0]),
+            *(_number(field) for field in row[1:-1]),
+            throttle=throttles(row[-1]),
+        )
+        for row in _rows(text, len(_SAMPLE_FIELDS))
+    )
+
+
+def parse_apps(text: str) -> tuple[GpuApp, ...]:
+    """Read the answer to `APPS_QUERY`."""
+    return tuple(GpuApp(int(row[0]), row[1], _number(row[2])) for row in _rows(text, 3))
+
+
+def throttles(bits: str) -> tuple[str, ...]:
+    """Name the reasons in a bit mask such as `0x0000000000000024`; none where it isn't one."""
+    try:
+        mask = int(bits, 16)
+    except ValueError:
+        return ()
+    return tuple(name for bit, name in _THROTTLES.items() if mask & bit)
+
+
+def _rows(text: str, width: int) -> Iterator[Sequence[str]]:
+    for row in csv.reader(text.splitlines(), skipinitialspace=True):
+        if len(row) == width and row[0].strip().isdigit():
+            yield [field.strip() for field in row]
+
+
+def _number(field: str) -> float | None:
+    try:
+        return float(field)
+    except ValueError:
+        return None
