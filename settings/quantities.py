@@ -39,11 +39,19 @@ def show_duration(seconds: float) -> str:
     return f"{whole // 3600}h{whole % 3600 // 60:02d}m"
 
 
+def write_duration(seconds: float) -> str:
+    """Write seconds so that reading them gives the same number: `6h`, `15m`, `90s`, `0.25s`."""
+    for unit, length in (("h", 3600), ("m", 60)):
+        if seconds % length == 0:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds!r}s" if seconds % 1 else f"{seconds:.0f}s"
+
+
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration),
     Field(gt=0),
-    PlainSerializer(show_duration, return_type=str, when_used="json"),
+    PlainSerializer(write_duration, return_type=str, when_used="json"),
     WithJsonSchema({"type": "string", "examples": ["90s", "15m", "6h"]}),
 ]
 """Seconds, written as `90s`, `15m`, `6h`."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from tasks.domain.answer import Answer
 from tasks.domain.diagnosis import Diagnosis, Remedy
 from tasks.domain.measurement import LevelResult
 
@@ -86,7 +87,8 @@ class TrialResult:
     """A trial with everything that is known of it so far.
 
     `remedies` are those in force in the attempt that was measured; `reason` says in one line why
-    the verdict is not `measured`.
+    the verdict is not `measured`. `answers` are those that the canary got, the baseline's being
+    the reference for all others.
     """
 
     trial: Trial
@@ -97,6 +99,7 @@ class TrialResult:
     remedies: tuple[Remedy, ...] = ()
     fingerprint: str = ""
     repeats_done: int = 0
+    answers: tuple[Answer, ...] = ()
 
     @property
     def altered(self) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol
 
 
 class Phase(StrEnum):
@@ -41,13 +42,15 @@ class Remedy:
 
     `args` use flag names without dashes and with underscores; True is the bare flag, False or
     None removes it. `scale_args` multiplies a numeric flag of the failed launch (a lower memory
-    fraction after an OOM). `alters` says that the cure changes what is measured.
+    fraction after an OOM). `rename_args` gives a flag its new name and keeps its value. `alters`
+    says that the cure changes what is measured.
     """
 
     summary: str
     env: Mapping[str, str] = field(default_factory=dict)
     args: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     scale_args: Mapping[str, float] = field(default_factory=dict)
+    rename_args: Mapping[str, str] = field(default_factory=dict)
     cleanup: tuple[Cleanup, ...] = ()
     another_port: bool = False
     another_stack: bool = False
@@ -82,5 +85,23 @@ class Diagnosis:
         return f"{self.mode}: {self.explanation}"
 
 
-Diagnose = Callable[[str, int | None, Phase], Diagnosis | None]
-"""`(log text, exit status, phase) -> Diagnosis`, or None for a healthy log."""
+class Diagnose(Protocol):
+    """Find the cause in a log; None for a healthy one.
+
+    `phase` None derives it from the log; `stalled` says that the server still ran but gave no
+    sign of life.
+    """
+
+    def __call__(
+        self, log: str, exit_code: int | None, phase: Phase | None = None, *, stalled: bool = False
+    ) -> Diagnosis | None:
+        """Judge a log."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Doctor:
+    """What a launch needs to explain its own failure: areas don't import each other."""
+
+    diagnose: Diagnose
+    is_fatal: Callable[[str], bool]

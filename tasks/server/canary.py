@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from settings.sweep import Canary
-from tasks.server.http import Answer, complete
+from tasks.domain.answer import Answer
+from tasks.server.http import complete
 
 _TIMEOUT_S = 300.0
 _LOOP_SHARE = 0.9

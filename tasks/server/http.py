@@ -1,10 +1,10 @@
 """Ask a server, over HTTP, what only it can tell."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
+from tasks.domain.answer import Answer
 from tasks.domain.sglang import GENERATE, HEALTH_GENERATE, MODEL_INFO, SERVER_INFO
 
 
@@ -22,16 +22,6 @@ async def generates(base_url: str, timeout_s: float) -> bool:
 
 def _one_token() -> dict[str, object]:
     return {"text": "Hello", "sampling_params": {"max_new_tokens": 1, "temperature": 0}}
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What a server generated for one prompt, greedily; `error` where it did not answer."""
-
-    prompt: str
-    text: str
-    token_ids: tuple[int, ...] = ()
-    error: str = ""
 
 
 async def complete(base_url: str, prompt: str, max_tokens: int, timeout_s: float) -> Answer:

@@ -1,0 +1,42 @@
+"""What one launch is asked for, and what came of it."""
+
+from dataclasses import dataclass
+
+from tasks.domain.configuration import Attempt, ServerConfiguration
+from tasks.domain.diagnosis import Remedy
+from tasks.domain.facts import StackReport
+from tasks.domain.progress import Progress
+from tasks.server.launch import Launch
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOrder:
+    """One launch: the configuration with its remedies applied, on one stack.
+
+    `number` counts the trial's launches from 1 over all its repeats; `mark` is the marker of all
+    its processes and ends with a slash, so that none is the beginning of another.
+    """
+
+    configuration: ServerConfiguration
+    stack: StackReport
+    remedies: tuple[Remedy, ...]
+    number: int
+    repeat: int
+    mark: str
+    what: Progress
+    avoid_ports: tuple[int, ...] = ()
+    ready_factor: float = 1.0
+
+    @property
+    def label(self) -> str:
+        """The trial's axes as a person reads them."""
+        return self.what.label
+
+
+@dataclass(frozen=True, slots=True)
+class Launched:
+    """A launch that ended in a server that serves, or in a diagnosis; `log` only in the latter."""
+
+    attempt: Attempt
+    launch: Launch
+    log: str = ""
