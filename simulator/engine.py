@@ -26,12 +26,12 @@ class Request:
     submitted_s: float = 0.0
     started_s: float = -1.0
     first_token_s: float = 0.0
+    finished_s: float = 0.0
     cached: int = 0
     uncomputed: int = 0
     produced: int = 0
     verify_ct: int = 0
     aborted: bool = False
-    state: object = None
 
     @property
     def done(self) -> bool:
@@ -152,6 +152,7 @@ class Engine:
             counters.generated_tokens += count
             emitted.append((request, count))
             if request.produced >= request.output_len:
+                request.finished_s = step.end_s
                 self._retire(request)
                 counters.finished += 1
         return emitted
@@ -213,6 +214,7 @@ class Engine:
             self.counters.generated_tokens += 1
             emitted.append((request, 1))
             if request.done:
+                request.finished_s = step.end_s
                 self._retire(request)
                 self.counters.finished += 1
         return emitted

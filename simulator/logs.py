@@ -24,7 +24,7 @@ def log(message: str, rank: str = "") -> None:
 
 
 def uvicorn(message: str, level: str = "INFO") -> None:
-    write(f"{stamp()} {level + ':':<9}{message}\n")
+    write(f"{stamp()} {level + ':':<10}{message}\n")
 
 
 def access(peer: str, method: str, target: str, status: int, reason: str) -> None:

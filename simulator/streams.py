@@ -5,7 +5,6 @@ event, two slices of the answer and a number. The shapes are those recorded from
 """
 
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -29,6 +28,7 @@ class Asked:
     logprobs: bool = False
     disjoint_ids: bool = False
     disjoint_text: bool = False
+    sampled: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -138,17 +138,19 @@ class Generate:
             meta |= _logprobs(job)
         if finished:
             meta |= self._closing(job)
-        if finished or request.produced == 1:
+        elif request.produced == 1:
             meta["response_sent_to_client_ts"] = job.wall(request.first_token_s)
         return meta
 
     def _closing(self, job: Job) -> dict[str, Any]:
-        now_s, request = time.time(), job.request
+        request = job.request
+        now_s = job.wall(request.finished_s)
         decode_s = max(1e-6, now_s - job.wall(request.first_token_s))
         closing: dict[str, Any] = {
             "e2e_latency": now_s - job.received_s,
             "request_received_ts": job.received_s,
             "request_sent_to_scheduler_ts": job.received_s,
+            "response_sent_to_client_ts": job.wall(request.first_token_s),
             "decode_finished_ts": now_s,
             "inference_time": now_s - job.wall(request.started_s),
             "decode_throughput": (request.produced - 1) / decode_s,
@@ -166,10 +168,17 @@ class Generate:
         return closing
 
 
-_FIXED = (
-    "id finish_reason prompt_tokens weight_version total_retractions queue_time "
-    "prefill_launch_delay prefill_launch_latency prefill_finished_ts"
-).split()
+_FIXED = [
+    "id",
+    "finish_reason",
+    "prompt_tokens",
+    "weight_version",
+    "total_retractions",
+    "queue_time",
+    "prefill_launch_delay",
+    "prefill_launch_latency",
+    "prefill_finished_ts",
+]
 
 
 def _finish_reason(job: Job, eos_id: int) -> dict[str, Any]:

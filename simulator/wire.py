@@ -91,7 +91,7 @@ def parse_request(buffer: bytes | bytearray, head: Head) -> tuple[HttpRequest, i
 
 
 def _chunked_body(buffer: bytes | bytearray, at: int) -> tuple[bytes, int] | None:
-    pieces = []
+    pieces: list[bytes] = []
     while (line_end := buffer.find(b"\r\n", at)) >= 0:
         try:
             size = int(bytes(buffer[at:line_end]).split(b";")[0], 16)
