@@ -167,7 +167,8 @@ class Answer:
 
     def tokens(self, count: int) -> Tokens:
         ring = self.ring.tokens
-        return tuple(ring[(self.start + k) % len(ring)] for k in range(count))
+        tiles = (self.start + count) // len(ring) + 1
+        return (ring * tiles if tiles > 1 else ring)[self.start : self.start + count]
 
 
 @dataclass(slots=True)
