@@ -74,7 +74,9 @@ class Damaged(Exception):
 
 def dump_record(record: SweepRecord) -> bytes:
     """Write sweep.json's content."""
-    content = _sweep_record().dump_python(record, mode="json", exclude={"sweep"})
+    content = _sweep_record().dump_python(
+        record, mode="json", exclude={"sweep"}, fallback=_mapping, warnings=False
+    )
     # Durations in JSON mode are rounded to what a person reads; the store keeps them exactly.
     content["sweep"] = record.sweep.model_dump()
     return _to_json(content)
@@ -87,13 +89,20 @@ def load_record(content: bytes) -> SweepRecord:
 
 def dump_trial(result: TrialResult) -> bytes:
     """Write trial.json's content: everything but the requests."""
-    content = _trial_result().dump_python(result, mode="json", exclude=_RECORDS)
+    content = _trial_result().dump_python(
+        result, mode="json", exclude=_RECORDS, fallback=_mapping, warnings=False
+    )
     return _to_json({"schema_version": SCHEMA_VERSION, **content})
 
 
 def load_trial(content: bytes) -> TrialResult:
     """Read trial.json; raises `Damaged`."""
     return _read(_trial_result(), content)
+
+
+def _mapping(value: Mapping[str, object]) -> dict[str, object]:
+    """Write a mapping that isn't a dict, a read-only view for instance, like one."""
+    return dict(value)
 
 
 # Building an adapter costs milliseconds, so it waits for the first use.

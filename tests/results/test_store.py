@@ -5,17 +5,20 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import polars as pl
 import pytest
 
+from settings.metric_names import METRIC_NAMES
 from tasks.domain.errors import ExitStatus, InputError
+from tasks.domain.measurement import RequestRecord
 from tasks.results.files import StoreError, write_whole
 from tasks.results.folders import SweepFolder, new_sweep_id
 from tasks.results.records import SweepState
 from tasks.results.saving import save_trial, without_records
+from tasks.results.schema import METRICS, REQUESTS, SUMMARY
 from tasks.results.store import (
     create_sweep,
     find_sweep,
@@ -282,3 +285,15 @@ def test_without_records_keeps_the_rest():
     level = factory.level(10, records=(factory.record(0),))
     result = factory.measured(factory.trial(), 10, levels=(level,))
     assert without_records(result).levels[0].metrics == level.metrics
+
+
+def test_every_field_of_a_request_has_its_column():
+    columns = {column.name for column in REQUESTS}
+    assert {field.name for field in fields(RequestRecord)} <= columns
+    assert columns.isdisjoint({column.name for column in METRICS})
+
+
+def test_every_metric_that_a_sweep_file_may_name_is_documented():
+    documented = {column.name for column in METRICS}
+    assert set(METRIC_NAMES) <= documented
+    assert documented.isdisjoint({column.name for column in SUMMARY})

@@ -1,0 +1,50 @@
+"""What else differs between two sweeps: configuration, environment, software, driver."""
+
+from collections.abc import Iterator, Mapping
+
+from settings.sweep import Sweep
+from tasks.results.records import StoredSweep
+
+_LEVELS = ("concurrency", "request_rate")
+
+
+def workload_differences(mine: Sweep, reference: Sweep) -> Iterator[str]:
+    """Name each setting in which workloads of one name differ; other levels don't matter."""
+    others = {workload.name: workload for workload in reference.workloads}
+    for workload in mine.workloads:
+        if workload.name not in others:
+            continue
+        here, there = workload.model_dump(), others[workload.name].model_dump()
+        for level in _LEVELS:
+            del here[level], there[level]
+        yield from differences(here, there, f"workload {workload.name}: ")
+
+
+def what_changed(mine: StoredSweep, reference: StoredSweep) -> Iterator[str]:
+    """Name what differs besides the results, as `name: reference → mine`."""
+    yield from differences(_facts(mine), _facts(reference))
+
+
+def differences(
+    mine: Mapping[str, object], reference: Mapping[str, object], prefix: str = ""
+) -> Iterator[str]:
+    """Compare two flat mappings."""
+    for name in dict.fromkeys((*reference, *mine)):
+        was, now = reference.get(name, "absent"), mine.get(name, "absent")
+        if was != now:
+            yield f"{prefix}{name}: {was} → {now}"
+
+
+def _facts(stored: StoredSweep) -> dict[str, object]:
+    server = stored.sweep.server
+    facts: dict[str, object] = {"host": stored.sweep.host, "model_path": server.model_path}
+    facts |= {f"args.{name}": value for name, value in server.args.items()}
+    facts |= {f"env.{name}": value for name, value in server.env.items()}
+    facts |= stored.record.versions
+    for report in stored.record.stacks:
+        found = report.facts
+        facts |= {f"{report.stack} {package.name}": package.version for package in found.packages}
+        facts |= {f"{report.stack} torch.{name}": value for name, value in found.torch.items()}
+        facts |= {f"GPU {gpu.index}": gpu.name for gpu in found.gpus}
+        facts |= {f"GPU {gpu.index} driver": gpu.driver_version for gpu in found.gpus}
+    return facts
