@@ -1,0 +1,123 @@
+"""The GPU's architecture: what ptxas, torch, kernels and attention backends support."""
+
+from tasks.domain.diagnosis import Action, Phase, Remedy
+from tasks.failures.catalogue.entry import Mode, Sign, Spread, Variant
+
+_CAPTURE = (Phase.GRAPH_CAPTURE, Phase.WARMUP, Phase.START)
+
+MODES = (
+    Mode(
+        "triton-kernel-unsupported-on-arch",
+        "A Triton kernel uses a feature that this GPU doesn't have; no newer ptxas helps. Leave"
+        " this combination of backends out on this GPU.",
+        Action.PRUNE,
+        _CAPTURE,
+        (
+            Sign("not supported on .target", r"[Ff]eature '.*' not supported on \.target"),
+            Sign("rror", r"Feature '.*' not supported on \.target"),
+        ),
+        spread=Spread(decided_by=("attention_backend", "*moe*backend*", "quantization")),
+    ),
+    Mode(
+        "triton-ptxas-too-old",
+        "Triton's own ptxas doesn't know this GPU. Pointed both ptxas variables at the toolkit's;"
+        " set them for good, or update Triton.",
+        Action.RETRY,
+        _CAPTURE,
+        (
+            Sign(
+                "is not defined for option", r"Value 'sm_\w+' is not defined for option 'gpu-name'"
+            ),
+            Sign("atal", r"Value 'sm_\w+' is not defined for option 'gpu-name'"),
+            Sign("rror", r"PTXAS error.*sm_\w+.*(?:not defined|unsupported gpu)"),
+        ),
+        Remedy(
+            "use the CUDA toolkit's ptxas",
+            env={
+                "TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas",
+                "TRITON_PTXAS_BLACKWELL_PATH": "/usr/local/cuda/bin/ptxas",
+            },
+        ),
+        check="/usr/local/cuda/bin/ptxas knows the architecture (ptxas --list-arch)",
+    ),
+    Mode(
+        "torch-build-lacks-arch",
+        "This torch was built without code for this GPU. Install a torch build whose list of"
+        " architectures holds it.",
+        Action.STOP,
+        (Phase.START, Phase.WEIGHTS, Phase.GRAPH_CAPTURE),
+        (
+            Sign(
+                "is not compatible",
+                r"with CUDA capability sm_\w+ is not compatible with the current PyTorch",
+                weak=True,
+            ),
+            Sign("rror", r"nvrtc: error: invalid value for --gpu-architecture"),
+            Sign("rror", r"Torch not compiled with CUDA enabled"),
+        ),
+        stack_fault=True,
+    ),
+    Mode(
+        "no-kernel-image",
+        "A compiled package holds no code for this GPU (no kernel image). Install a build of it"
+        " for this architecture.",
+        Action.STOP,
+        _CAPTURE,
+        (
+            Sign("rror", r"no kernel image is available"),
+            Sign("ailed", r"no kernel image is available|cudaErrorNoKernelImageForDevice"),
+        ),
+        stack_fault=True,
+    ),
+    Mode(
+        "attention-backend-unsupported",
+        "The attention backend doesn't support this GPU or model. Choose another one; it is left"
+        " out here.",
+        Action.PRUNE,
+        _CAPTURE,
+        (
+            Sign(
+                "rror",
+                r"(?:Backend|backend) (?:requires|is only supported|only supports"
+                r"|is not (?:yet )?supported|does not support|doesn't support|cannot be used"
+                r"|can only be used)",
+                unless=r"topk|page_size|speculative|grammar|disaggregation|LoRA|lora",
+            ),
+            Sign("rror", r"Only SM ?\d+[.\w]*(?: and \d+[.\w]*)? are supported"),
+            Sign(
+                "rror",
+                r"(?:FlashAttention|FlashMLA|FA[34]|fa[34]|TRTLLM|trtllm_\w+|cutlass_mla"
+                r"|flashmla)\b.*(?:requires?|only supports?|is (?:only|not) supported|not available)",
+                unless=r"topk|page_size|speculative",
+            ),
+            Sign("rror", r"(?:FlashAttention|flash_attn\S*) only supports (?:Ampere|\w+) GPUs"),
+            Sign(
+                "rror",
+                r"[Uu]nsupported (?:attention )?(?:backend|architecture)|[Ii]nvalid attention"
+                r" backend|(?:Head size|head_dim|head dim\w*) \S+ is not supported by",
+            ),
+        ),
+        variants=(
+            Variant(
+                r"(?:[Pp]lease (?:use|set|try|switch to)|[Uu]se|try|consider) `?--"
+                r"(?P<flag>attention-backend|prefill-attention-backend|decode-attention-backend)"
+                r"[ =](?P<value>\w+)",
+                Action.RETRY,
+                Remedy(
+                    "take the attention backend that the log names",
+                    args={"{flag}": "{value}"},
+                    alters=True,
+                ),
+                "The attention backend doesn't support this GPU or model. Took the one that the"
+                " log names.",
+            ),
+        ),
+        spread=Spread(
+            decided_by=(
+                "attention_backend",
+                "prefill_attention_backend",
+                "decode_attention_backend",
+            )
+        ),
+    ),
+)

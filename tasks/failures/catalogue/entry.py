@@ -1,0 +1,94 @@
+"""What an entry of the catalogue of failure modes is made of.
+
+An entry is data: it says which texts decide, what misleads, and what is to be done. The engine in
+`tasks.failures.scan` and `tasks.failures.diagnosis` knows no mode by name.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+from tasks.domain.diagnosis import Action, Phase, Remedy
+
+
+class Weight(IntEnum):
+    """How far a sign explains a failure; the lower one wins wherever in the log it stands."""
+
+    CAUSE = 0
+    SYMPTOM = 1
+    ECHO = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A text that decides for a mode.
+
+    `hint` is a literal part of the line, for a cheap first look; `pattern` and `unless` are
+    regular expressions searched in that line; `near` and `away` are searched in the lines around
+    it (about 24,000 characters each way, so that interleaved ranks don't push them out). `phases`
+    stands in for `near` where the caller knows the phase. A sign that is `weak` is a warning that
+    kills most servers but not all: it counts only if the server didn't become ready after it.
+    """
+
+    hint: str
+    pattern: str
+    unless: str = ""
+    near: str = ""
+    away: str = ""
+    phases: tuple[Phase, ...] = ()
+    weight: Weight = Weight.CAUSE
+    weak: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """Another way out where the log offers one: `when` is searched around the deciding line.
+
+    Its named groups, like those of the sign, fill the `{placeholders}` of the remedy.
+    """
+
+    when: str
+    action: Action
+    remedy: Remedy | None = None
+    explanation: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Which other trials share a pruned trial's fate.
+
+    `larger` and `smaller` name numeric flags: everything else equal, a value further that way
+    fails too. `decided_by` names flags (a trailing `*` means a family): trials that agree on all
+    of them fail too, whatever else they vary. `free` names flags that can't matter: trials that
+    differ in nothing else fail too. `named` adds the flags that the evidence itself names to
+    `decided_by`; there must be at least `named` of them.
+    """
+
+    larger: tuple[str, ...] = ()
+    smaller: tuple[str, ...] = ()
+    decided_by: tuple[str, ...] = ()
+    free: tuple[str, ...] = ()
+    named: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """A named way in which a launch or a run fails.
+
+    `explanation` is the cause and the cure for a person, short enough for a state's message.
+    `exit_codes` decide where the log says nothing, `stalls` where a launch hangs without a word.
+    `check` is what must hold on the host before the remedy is tried. `stack_fault` means that
+    another software stack may not have it.
+    """
+
+    name: str
+    explanation: str
+    action: Action
+    phases: tuple[Phase, ...]
+    signs: tuple[Sign, ...] = ()
+    remedy: Remedy | None = None
+    variants: tuple[Variant, ...] = ()
+    spread: Spread | None = None
+    exit_codes: tuple[int, ...] = ()
+    stalls: tuple[Phase, ...] = ()
+    check: str = ""
+    stack_fault: bool = False

@@ -1,0 +1,136 @@
+"""Launch flags: unknown, ambiguous, with a value that isn't allowed, at odds with each other."""
+
+from tasks.domain.diagnosis import Action, Phase, Remedy
+from tasks.failures.catalogue.entry import Mode, Sign, Spread, Variant
+
+_START = (Phase.START,)
+
+MODES = (
+    Mode(
+        "flag-ambiguous",
+        "This SGLang split a flag in two, and its short form could be either. Took the one that"
+        " the log names; write it in full.",
+        Action.RETRY,
+        _START,
+        (
+            Sign(
+                "rror: ambiguous option",
+                r"ambiguous option: (?P<flag>--[\w-]+)\S* could match .*?(?P<full>--[\w-]+-decode)\b",
+            ),
+            Sign(
+                "rror: ambiguous option",
+                r"ambiguous option: (?P<flag>--[\w-]+)\S* could match (?P<full>--[\w-]+)",
+            ),
+        ),
+        Remedy("write the flag in full", rename_args={"{flag}": "{full}"}),
+    ),
+    Mode(
+        "flag-unknown",
+        "This SGLang doesn't know a flag: it is misspelt, gone, or newer than this version. Compare"
+        " with `python -m sglang.launch_server --help`.",
+        Action.PRUNE,
+        _START,
+        (
+            Sign("rror: unrecognized arguments", r"error: unrecognized arguments: ?(?P<flags>.*)"),
+            Sign(
+                "rror",
+                r"Removed server argument\(s\)|unexpected keyword argument '\w+'",
+                unless=r"__init__\(\) got.*config",
+            ),
+            Sign("rror: no such option", r"(?i)no such option:? (?P<flags>--\S+)"),
+            Sign("rror", r"(?i)error: (?:unknown|invalid|no such) (?:option|argument):? --?\w"),
+        ),
+        variants=(
+            Variant(
+                r"error: unrecognized arguments: ?--(?P<flag>[a-z0-9]*_[a-z0-9_]+)\s*$",
+                Action.RETRY,
+                Remedy("spell the flag with dashes", args={"{flag}": True}),
+                "SGLang's flags are spelt with dashes. Spelt this one so.",
+            ),
+            Variant(
+                r"(?m)error: unrecognized arguments: ?--(?P<flag>[a-z0-9]*_[a-z0-9_]+)(?: |=)"
+                r"(?P<value>[^\s-]\S*)\s*$",
+                Action.RETRY,
+                Remedy("spell the flag with dashes", args={"{flag}": "{value}"}),
+                "SGLang's flags are spelt with dashes. Spelt this one so.",
+            ),
+            Variant(
+                r"(?m)error: unrecognized arguments: ?--(?P<flag>[a-z0-9]*_[a-z0-9_]+)\s*$",
+                Action.RETRY,
+                Remedy("spell the flag with dashes", args={"{flag}": True}),
+                "SGLang's flags are spelt with dashes. Spelt this one so.",
+            ),
+            Variant(
+                r"Removed server argument\(s\): (?P<old>\w+) ?-> ?(?P<flag>\w+)=(?P<value>[\w.]+)",
+                Action.RETRY,
+                Remedy("take the flag's replacement", args={"{old}": None, "{flag}": "{value}"}),
+                "This SGLang replaced a flag. Took the replacement that the log names.",
+            ),
+            Variant(
+                r"(?:Removed server argument\(s\): |unrecognized arguments: ?--)(?P<old>[\w-]+)"
+                r"[^\n]*(?:->|[Dd]id you mean:? |[Uu]se (?:instead )?)\W*(?:--)?(?P<flag>[a-z][\w-]+)",
+                Action.RETRY,
+                Remedy("take the flag's replacement", rename_args={"{old}": "{flag}"}),
+                "This SGLang replaced a flag. Took the replacement that the log names.",
+            ),
+        ),
+        spread=Spread(named=1),
+    ),
+    Mode(
+        "flag-bad-choice",
+        "A flag's value isn't among those this SGLang allows; the evidence lists them.",
+        Action.PRUNE,
+        _START,
+        (
+            Sign("rror: argument", r"error: argument (?P<flag>--?[\w/-]+)[^:]*: invalid"),
+            Sign("rror: argument", r"error: argument (?P<flag>--?[\w/-]+)[^:]*: expected"),
+            Sign("rror: the following arguments", r"error: the following arguments are required"),
+        ),
+        spread=Spread(named=1),
+    ),
+    Mode(
+        "flag-conflict",
+        "Two settings can't be combined; the evidence says which. Leave one of them out.",
+        Action.PRUNE,
+        _START,
+        (
+            Sign(
+                "rror",
+                r"(?:Assertion|Value|NotImplemented|Runtime)Error:? .*\b(?:must be divisible by"
+                r"|is incompatible with|are incompatible|(?:is|are) not compatible with"
+                r"|cannot be (?:used|enabled|set|combined)|can't be (?:used|enabled|set|combined)"
+                r"|not supported (?:with|when|for|together)|mutually exclusive|conflicts? with"
+                r"|only supports? (?:CUDA|cuda|GPU)|must be (?:set|enabled|disabled|used|greater|"
+                r"less|smaller|larger|equal|a (?:multiple|divisor))|should (?:not )?be (?:set|used|enabled)"
+                r"|requires? (?:--|\w+_\w+|setting|enabling)|is required (?:for|when|to)"
+                r"|(?:does not|doesn't) support|at the same time|not allowed with)",
+            ),
+            Sign("rror: argument", r"error: argument .*not allowed with argument"),
+            Sign(
+                "rror",
+                r"[Aa]ssertionError: .*(?:_size|--\w)\S* .*(?:divisible|multiple|must|should)",
+            ),
+        ),
+        variants=(
+            Variant(
+                r"(?:Assertion|Value|NotImplemented|Runtime)Error: [^\n]*(?:[Pp]lease (?:use|set|add|"
+                r"specify|pass|enable|disable)|[Tt]ry (?:using|setting)?|[Cc]onsider (?:using|setting)?"
+                r"|[Uu]se) ?`?--(?P<flag>[a-z][a-z0-9-]+)[ =](?P<value>\w[\w.]*)`",
+                Action.RETRY,
+                Remedy(
+                    "take the setting that the log names", args={"{flag}": "{value}"}, alters=True
+                ),
+                "Two settings can't be combined. Took the one that the log names.",
+            ),
+            Variant(
+                r"(?:Assertion|Value|NotImplemented|Runtime)Error: [^\n]*(?:[Pp]lease (?:use|set|add|"
+                r"specify|pass|enable|disable)|[Tt]ry (?:using|setting)?|[Cc]onsider (?:using|setting)?"
+                r"|[Uu]se) ?`?--(?P<flag>(?:disable|enable)-[a-z0-9-]+)\b",
+                Action.RETRY,
+                Remedy("take the setting that the log names", args={"{flag}": True}, alters=True),
+                "Two settings can't be combined. Took the one that the log names.",
+            ),
+        ),
+        spread=Spread(named=2),
+    ),
+)

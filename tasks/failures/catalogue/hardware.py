@@ -1,0 +1,104 @@
+"""The driver, the GPUs themselves, and kernels that go astray."""
+
+from tasks.domain.diagnosis import Action, Phase, Remedy
+from tasks.failures.catalogue.entry import Mode, Sign, Weight
+
+_START = (Phase.START, Phase.WEIGHTS)
+_RUNNING = (Phase.SERVING, Phase.GRAPH_CAPTURE, Phase.WARMUP)
+
+MODES = (
+    Mode(
+        "gpu-hardware-fault",
+        "A GPU failed (off the bus, uncorrectable memory, or not answering). Take the host out and"
+        " have a person look at power, cooling and dmesg.",
+        Action.STOP,
+        (Phase.SERVING,),
+        (
+            Sign("fallen off", r"fallen off the bus"),
+            Sign(
+                "Xid (",
+                r"Xid \([^)]*\): (?:46|48|54|56|57|58|61|62|63|64|74|79|92|9[45]|1[0-4]\d)\b",
+            ),
+            Sign(
+                "rror",
+                r"uncorrectable (?:ECC|NVLink|memory)|[Uu]ncorrectable ECC error|ECC error encountered"
+                r"|cudaErrorECCUncorrectable|hardware stack error|GPU is lost|GPU has been lost"
+                r"|NVML(?:Error)?\S* ?:?.*(?:GPU is lost|Unknown Error)"
+                r"|Unable to determine the device handle for GPU|NVLink error was detected",
+            ),
+            Sign("ailed", r"Unable to determine the device handle for GPU|GPU requires reset"),
+        ),
+    ),
+    Mode(
+        "fabric-manager-not-ready",
+        "The NVSwitch fabric isn't up (error 802). Start nvidia-fabricmanager in the driver's"
+        " version; right after a boot, wait two minutes.",
+        Action.STOP,
+        _START,
+        (
+            Sign("rror", r"Error 802|system not yet initialized|cudaErrorSystemNotReady"),
+            Sign("ailed", r"system not yet initialized|[Ff]abric ?[Mm]anager"),
+        ),
+    ),
+    Mode(
+        "driver-too-old",
+        "The NVIDIA driver is older than this stack's CUDA, or an injected library brought another"
+        " runtime. Update the driver, or take a stack of an older CUDA.",
+        Action.STOP,
+        _START,
+        (
+            Sign(
+                "rror",
+                r"Error 80[34]\b|forward compatibility was attempted|unsupported display driver"
+                r"|NVIDIA driver on your system is too old|compiled with an unsupported toolchain"
+                r"|CUDA driver version is insufficient|cudaErrorInsufficientDriver",
+            ),
+            Sign("is insufficient", r"CUDA driver version is insufficient for CUDA runtime"),
+        ),
+        stack_fault=True,
+    ),
+    Mode(
+        "illegal-memory-access",
+        "A kernel accessed memory that isn't its own. Tried once more; if it comes back, this"
+        " combination of options has a bug.",
+        Action.RETRY,
+        _RUNNING,
+        (
+            Sign(
+                "rror",
+                r"illegal memory access|cudaErrorIllegalAddress|CUDA error: misaligned address"
+                r"|CUDA_ERROR_ILLEGAL_ADDRESS",
+            ),
+        ),
+        Remedy("try once more", wait_s=5.0),
+    ),
+    Mode(
+        "device-side-assert",
+        "A kernel's own check failed on the GPU (an index out of range, or NaN probabilities)."
+        " This configuration computes something wrong: leave it out.",
+        Action.PRUNE,
+        _RUNNING,
+        (
+            Sign("rror", r"device-side assert triggered|cudaErrorAssert", weight=Weight.SYMPTOM),
+            Sign(
+                "ssertion",
+                r"\.cuh?:\d+: .*block: \[.*thread: \[.*Assertion `.*` failed",
+                weight=Weight.SYMPTOM,
+            ),
+        ),
+    ),
+    Mode(
+        "cuda-error",
+        "A CUDA call failed. The evidence names it; the kernel log (dmesg) may say more.",
+        Action.STOP,
+        _RUNNING,
+        (
+            Sign(
+                "rror",
+                r"(?:RuntimeError|AcceleratorError): CUDA error: (?:unspecified launch failure"
+                r"|unknown error|device kernel image is invalid|the launch timed out)",
+                weight=Weight.SYMPTOM,
+            ),
+        ),
+    ),
+)

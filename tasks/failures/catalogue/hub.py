@@ -1,0 +1,112 @@
+"""The model hub, the disk and its permissions."""
+
+from tasks.domain.diagnosis import Action, Phase, Remedy
+from tasks.failures.catalogue.entry import Mode, Sign, Variant
+
+_START = (Phase.START, Phase.WEIGHTS)
+_CACHE = r"(?:cache|\.triton|\.config|\.local|\.nv|torchinductor|tvm[-_]ffi|flashinfer|deep_gemm|huggingface)"
+
+MODES = (
+    Mode(
+        "disk-full",
+        "The disk is full (or its inodes, or a quota), at the path in the evidence. Make room.",
+        Action.STOP,
+        _START,
+        (
+            Sign("No space left", r"No space left on device"),
+            Sign("rror", r"Disk quota exceeded|Not enough (?:free )?disk space"),
+        ),
+    ),
+    Mode(
+        "hub-gated",
+        "The model is gated and this host may not download it. Accept its licence and give the"
+        " server an HF_TOKEN.",
+        Action.STOP,
+        _START,
+        (
+            Sign("gated repo", r"You are trying to access a gated repo"),
+            Sign("rror", r"GatedRepoError", near=r"You are trying to access a gated repo"),
+            Sign(
+                "rror",
+                r"401 Client Error|403 Client Error|Invalid (?:user )?token|Access to model \S+ is restricted",
+                near=r"huggingface\.co|hf\.co",
+                away=r"Cannot access gated repo for url",
+            ),
+        ),
+    ),
+    Mode(
+        "hub-gated-but-cached",
+        "The hub refuses a gated model that may already be on this disk. Tried again offline.",
+        Action.RETRY,
+        _START,
+        (
+            # Transformers says "You are trying to access" only after it has looked in the cache.
+            Sign(
+                "gated repo",
+                r"Cannot access gated repo for url",
+                away=r"You are trying to access a gated repo",
+            ),
+        ),
+        Remedy("use the cached snapshot", env={"HF_HUB_OFFLINE": "1"}),
+        check="the cache holds a whole snapshot of the model",
+    ),
+    Mode(
+        "hub-network",
+        "The hub can't be reached and the files aren't in the cache. Tried again after a minute;"
+        " check the network, or download the model beforehand.",
+        Action.RETRY,
+        _START,
+        (
+            Sign(
+                "rror",
+                r"LocalEntryNotFoundError|We couldn't connect to 'https?://"
+                r"|Cannot reach https?://\S*(?:huggingface|hf)|offline mode is enabled|OfflineModeIsEnabled"
+                r"|outgoing traffic has been disabled",
+            ),
+            Sign(
+                "rror",
+                r"(?:ConnectionError|ConnectTimeout|ReadTimeout|MaxRetryError|SSLError|ProxyError|"
+                r"NameResolutionError|ConnectError).*(?:huggingface\.co|hf\.co|hf-mirror|modelscope|cdn-lfs)",
+            ),
+            Sign(
+                "rror",
+                r"(?:429|500|502|503|504) (?:Client|Server) Error.*(?:huggingface\.co|hf\.co)",
+            ),
+        ),
+        Remedy("wait a minute for the network", wait_s=60.0),
+        variants=(
+            Variant(
+                r"offline mode is enabled|OfflineModeIsEnabled|outgoing traffic has been disabled",
+                Action.STOP,
+                explanation="The hub is switched off (HF_HUB_OFFLINE) and the files aren't in the"
+                " cache. Download the model beforehand.",
+            ),
+        ),
+    ),
+    Mode(
+        "permission-denied-cache",
+        "The server may not write to its cache folder. Gave it one of its own.",
+        Action.RETRY,
+        _START,
+        (
+            Sign("rror", rf"(?:Permission denied|Read-only file system)\W*.*{_CACHE}"),
+            Sign(
+                "rror", rf"(?:[Pp]ermission|writ)\w*.*{_CACHE}.*(?:denied|not writable|read-only)"
+            ),
+        ),
+        Remedy(
+            "give the server a cache folder of its own",
+            env={
+                name: f"/tmp/sglang-sweep-cache{folder}"
+                for name, folder in (
+                    ("XDG_CACHE_HOME", ""),
+                    ("TRITON_CACHE_DIR", "/triton"),
+                    ("TORCHINDUCTOR_CACHE_DIR", "/inductor"),
+                    ("TORCH_EXTENSIONS_DIR", "/torch_extensions"),
+                    ("FLASHINFER_WORKSPACE_BASE", ""),
+                )
+            },
+        ),
+        check="/tmp is writable and has room",
+    ),
+)

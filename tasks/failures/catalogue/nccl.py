@@ -1,0 +1,222 @@
+"""NCCL, shared memory between processes, and the custom all-reduce."""
+
+from tasks.domain.diagnosis import Action, Cleanup, Phase, Remedy
+from tasks.failures.catalogue.entry import Mode, Sign, Weight
+
+_COMMUNICATION = (Phase.DISTRIBUTED, Phase.WEIGHTS, Phase.GRAPH_CAPTURE, Phase.SERVING)
+_CAPTURE = (Phase.GRAPH_CAPTURE, Phase.WARMUP, Phase.SERVING)
+_OFF = {"disable_custom_all_reduce": True}
+_SHM = r"/dev/shm|shared memory|nccl-shm|nccl-\w{6}|/psm_|/torch_\d+|/sem\.|SharedMemory|shm_open|shm\.h"
+_LEFTOVERS = r"leaked shared_memory|[Ll]eft ?over|[Ss]tale|[Oo]rphan|100% /dev/shm|crashed run"
+_NO_SPACE = r"No space left on device"
+
+MODES = (
+    Mode(
+        "nccl-nvls-bind-failed",
+        "NCCL could not set up NVLink SHARP multicast. Switched it off, which costs some bandwidth;"
+        " check the fabric manager and that containers share the GPUs' IMEX channel.",
+        Action.RETRY,
+        _COMMUNICATION,
+        (
+            Sign(
+                "ailed",
+                r"Failed to (?:bind|create|map|import)\S* .*(?:NVLS|NVLink SHARP|[Mm]ulticast)",
+            ),
+            Sign("NCCL WARN", r"nvls\.cc.*NCCL WARN"),
+            Sign("ulticast", r"(?:CUDA|Cuda) (?:error|failure).*[Mm]ulticast|cuMulticast\w+.*fail"),
+        ),
+        Remedy("switch NVLink SHARP off", env={"NCCL_NVLS_ENABLE": "0"}, alters=True),
+    ),
+    Mode(
+        "nccl-oom-buffers",
+        "NCCL found no GPU memory left for its buffers. Lowered --mem-fraction-static.",
+        Action.RETRY,
+        _COMMUNICATION,
+        (
+            Sign("uda failure", r"Cuda failure (?:\d+ )?'?out of memory"),
+            Sign(
+                "NCCL WARN",
+                r"NCCL WARN (?:Failed to CUDA (?:calloc|malloc)|Cuda failure.*out of"
+                r" memory)",
+            ),
+        ),
+        Remedy("leave more memory to NCCL", scale_args={"mem_fraction_static": 0.93}),
+    ),
+    Mode(
+        "shm-full-leaked-segments",
+        "/dev/shm is full of what crashed runs left there. Removed the segments that are ours and"
+        " that no process has open.",
+        Action.RETRY,
+        _COMMUNICATION,
+        (
+            Sign(
+                "No space left", _NO_SPACE, near=rf"(?=[\s\S]*(?:{_SHM}))[\s\S]*?(?:{_LEFTOVERS})"
+            ),
+            Sign(
+                "rror while creating shared memory",
+                r"Error while creating shared memory",
+                near=_LEFTOVERS,
+            ),
+            Sign("rror", r"FileExistsError: \[Errno 17\] File exists: '/(?:psm_|dev/shm/)"),
+        ),
+        Remedy("remove our dead runs' shared memory", cleanup=(Cleanup.SHARED_MEMORY,)),
+        check="the segments are ours and no process maps them",
+    ),
+    Mode(
+        "shm-too-small",
+        "/dev/shm is too small for NCCL and the processes' shared memory. Restart the container"
+        " with a larger --shm-size, or with --ipc=host.",
+        Action.STOP,
+        _COMMUNICATION,
+        (
+            Sign(
+                "rror while creating shared memory", r"Error while creating shared memory segment"
+            ),
+            Sign(
+                "No space left",
+                _NO_SPACE
+                + rf".*(?:{_SHM})|(?:{_SHM}).*"
+                + _NO_SPACE
+                + r"|posix_fallocate failed: "
+                + _NO_SPACE
+                + r"|NCCL WARN .*"
+                + _NO_SPACE,
+            ),
+            Sign(
+                "rror",
+                r"insufficient shared memory|unable to (?:open|allocate) shared memory"
+                r"|unable to (?:write to file|mmap \d+ bytes from file) </torch_",
+            ),
+            Sign("Bus error", r"\bBus error\b"),
+            Sign("xit code", r"(?:crashed with exit code|[Ee]xit code:?) \(?-7\b"),
+        ),
+        exit_codes=(-7, 135),
+    ),
+    Mode(
+        "custom-allreduce-no-p2p",
+        "These GPUs have no direct access to each other's memory, which the custom all-reduce"
+        " needs. Switched it off; add --disable-custom-all-reduce for good.",
+        Action.RETRY,
+        _CAPTURE,
+        (
+            Sign("rror", r"peer access is not supported between|cudaErrorPeerAccess\w+"),
+            Sign("ailed", r"peer access is not supported between"),
+        ),
+        Remedy("switch the custom all-reduce off", args=_OFF),
+    ),
+    Mode(
+        "custom-allreduce-graph-register",
+        "The custom all-reduce could not register its buffers for graph capture; the memory hints"
+        " in the log mislead. Switched it off; check that PYTORCH_CUDA_ALLOC_CONF doesn't hold"
+        " expandable_segments.",
+        Action.RETRY,
+        _CAPTURE,
+        (
+            Sign(
+                "rror",
+                r"(?:RuntimeError|CUDA error|CUDART error|Error)\b.*(?:invalid argument"
+                r"|invalid (?:resource|device) \w+|not supported)",
+                near=r"register_graph_buffers|get_graph_buffer_ipc_meta|share_graph_inputs",
+            ),
+            Sign("rror", r"register_graph_buffers.*(?:invalid|fail)"),
+        ),
+        Remedy("switch the custom all-reduce off", args=_OFF, alters=True),
+    ),
+    Mode(
+        "custom-allreduce-crash",
+        "The custom all-reduce crashed. Switched it off, which costs some speed at small batches.",
+        Action.RETRY,
+        _CAPTURE,
+        (
+            Sign("ailed", r"Failed: Cuda error \S*custom_all_reduce\.cuh"),
+            Sign("rror", r"custom_all_?reduce\w*\.(?:cuh?|hpp|h)\b.*"),
+            Sign(
+                "rror",
+                r"(?:RuntimeError|AcceleratorError): (?:CUDA|CUDART) error: (?:invalid"
+                r" (?:argument|resource handle|device pointer)|an illegal memory access)",
+                near=r"custom_all_?reduce\w*\.py\", line \d+, in \w+\n(?:.*\n){0,3}?.*Error",
+            ),
+            Sign(
+                "egmentation fault",
+                r"Segmentation fault",
+                near=r"custom_all_?reduce\w*\.(?:py|cuh?)\b|in custom_all_reduce",
+            ),
+        ),
+        Remedy("switch the custom all-reduce off", args=_OFF, alters=True),
+    ),
+    Mode(
+        "dist-timeout",
+        "A rank waited longer for the others than torch allows (not SGLang's watchdog). Allowed an"
+        " hour with --dist-timeout.",
+        Action.RETRY,
+        _COMMUNICATION,
+        (
+            # Tens of thousands of collectives went well before: the ranks are joined and one is
+            # merely slow, so that time helps where a broken connection would need something else.
+            Sign(
+                "atchdog caught collective",
+                r"Watchdog caught collective operation timeout:"
+                r" WorkNCCL\(SeqNum=\d{5,}",
+                weight=Weight.SYMPTOM,
+            ),
+            Sign(
+                "imed out",
+                r"Timed out (?:after \d+ seconds )?waiting (?:\d+ms )?for (?:clients"
+                r"|recv|send|\w+ operation)|Socket Timeout|wait timeout after \d+ms",
+                weight=Weight.SYMPTOM,
+            ),
+            Sign(
+                "rror",
+                r"DistStoreError|DistNetworkError.*timed out|Wait timeout|Socket Timeout"
+                r"|wait timeout after \d+ms",
+                weight=Weight.SYMPTOM,
+            ),
+        ),
+        Remedy("allow ranks an hour for each other", args={"dist_timeout": 3600}),
+    ),
+    Mode(
+        "nccl-collective-timeout",
+        "One rank waited ten minutes for another; the silent rank is the cause. Tried once more;"
+        " if it comes back, look at that rank's GPU and link (dmesg, NCCL_DEBUG=INFO).",
+        Action.RETRY,
+        _COMMUNICATION,
+        (
+            Sign(
+                "atchdog caught collective",
+                r"Watchdog caught collective operation timeout",
+                weight=Weight.SYMPTOM,
+            ),
+            Sign(
+                "imed out",
+                r"(?:NCCL|collective|allreduce|all_reduce)\b.*timed out",
+                weight=Weight.SYMPTOM,
+            ),
+        ),
+        Remedy("try once more", wait_s=10.0),
+    ),
+    Mode(
+        "nccl-unhandled-cuda-error",
+        "A CUDA call inside NCCL failed and the log doesn't say which. Launch by hand with"
+        " NCCL_DEBUG=INFO and read its NCCL WARN line.",
+        Action.STOP,
+        _COMMUNICATION,
+        (Sign("rror", r"unhandled cuda error|ncclUnhandledCudaError", weight=Weight.SYMPTOM),),
+    ),
+    Mode(
+        "nccl-unhandled-system-error",
+        "A system call inside NCCL failed (network, shared memory, permissions) and the log"
+        " doesn't say which. Launch by hand with NCCL_DEBUG=INFO and read its NCCL WARN line.",
+        Action.STOP,
+        _COMMUNICATION,
+        (Sign("rror", r"unhandled system error|ncclSystemError", weight=Weight.SYMPTOM),),
+    ),
+    Mode(
+        "hang-nccl-init",
+        "The launch hung while the ranks joined, without a word. Check NCCL_SOCKET_IFNAME, the"
+        " firewall, ACS and IOMMU settings, and that every rank started.",
+        Action.STOP,
+        (Phase.DISTRIBUTED,),
+        (Sign("rror", r"hang.*Init torch distributed|stuck at .*Init torch distributed"),),
+        stalls=(Phase.DISTRIBUTED,),
+    ),
+)

@@ -1,0 +1,189 @@
+"""Processes that were killed, got stuck or went silent, and what they left behind."""
+
+from tasks.domain.diagnosis import Action, Cleanup, Phase, Remedy
+from tasks.failures.catalogue.entry import Mode, Sign, Spread, Variant, Weight
+
+_LIFE = (Phase.WEIGHTS, Phase.KV_CACHE, Phase.GRAPH_CAPTURE, Phase.SERVING)
+_UNBALANCED = r"(?:Error|Exception): The memory capacity is unbalanced"
+_DRAFT = (
+    r"(?:Capture cuda graph end|max_total_num_tokens=)[\s\S]*Init torch distributed begin"
+    r"|eagle_worker|draft_worker|init_draft"
+)
+_BYPASS = {
+    "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0",
+    "SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK": "1",
+}
+
+MODES = (
+    Mode(
+        "scheduler-watchdog-timeout",
+        "The scheduler did nothing for as long as its watchdog allows and was killed. Tried once"
+        " more with a longer watchdog; if it comes back it is a hang to report.",
+        Action.RETRY,
+        (Phase.SERVING, Phase.GRAPH_CAPTURE),
+        (
+            Sign(
+                "atchdog t",
+                r"[Ww]atchdog timeout \(self\.watchdog_timeout=",
+                unless=r"soft=True",
+                weight=Weight.SYMPTOM,
+            ),
+        ),
+        Remedy("give the scheduler's watchdog half an hour", args={"watchdog_timeout": 1800}),
+    ),
+    Mode(
+        "host-oom-kill",
+        "A scheduler was killed with SIGKILL, most often by the kernel for want of host memory"
+        " (dmesg -T | grep -i oom). Give the container more memory, or offload less to the CPU.",
+        Action.STOP,
+        _LIFE,
+        (
+            Sign(
+                "xit code",
+                r"(?:crashed with exit code|[Ee]xit code:?) \(?-9\b",
+                weight=Weight.SYMPTOM,
+            ),
+            Sign("xit code", r"\(exit code: -9\)", weight=Weight.SYMPTOM),
+            Sign("Killed", r"Out of memory: Killed process \d+|Memory cgroup out of memory"),
+            Sign("out of memory", r"Memory cgroup out of memory"),
+            Sign("oom-kill", r"oom-kill:|invoked oom-killer"),
+            Sign("Killed", r"^\S*\s*(?:\S+: line \d+:\s+\d+ )?Killed\b", weight=Weight.SYMPTOM),
+        ),
+        variants=(
+            Variant(
+                r"died during initialization \(exit code: -9\)",
+                Action.PRUNE,
+                explanation="A scheduler was killed while it started: this configuration needs more"
+                " host memory than there is. Offload less to the CPU (--hicache-size), or load"
+                " fewer ranks at a time.",
+            ),
+        ),
+        spread=Spread(larger=("hicache_size", "hicache_ratio", "cpu_offload_gb")),
+    ),
+    Mode(
+        "scheduler-died-silently",
+        "A server process died without a word (a crash in native code, or a kill). Cleaned up and"
+        " tried again.",
+        Action.RETRY,
+        _LIFE,
+        (
+            Sign(
+                "xit code",
+                r"(?:crashed with exit code|[Ee]xit code:?) \(?-(?:4|5|6|11)\b",
+                weight=Weight.SYMPTOM,
+            ),
+            Sign(
+                "terminate called",
+                r"terminate called after throwing|terminate called without",
+                weight=Weight.SYMPTOM,
+            ),
+            Sign("egmentation fault", r"Segmentation fault", weight=Weight.SYMPTOM),
+            Sign(
+                "rror",
+                r"Fatal Python error: (?:Aborted|Segmentation fault|Illegal)",
+                weight=Weight.SYMPTOM,
+            ),
+        ),
+        Remedy("clean up and start again", cleanup=(Cleanup.GPUS, Cleanup.PORT)),
+        exit_codes=(-4, -5, -6, -9, -11, 132, 133, 134, 137, 139),
+        stalls=(Phase.SERVING,),
+    ),
+    Mode(
+        "scheduler-child-died",
+        "A scheduler died and the log doesn't say why; what it holds are the other processes'"
+        " echoes. Look at the log of the rank that they name.",
+        Action.STOP,
+        _LIFE,
+        (
+            Sign("igquit", r"Received sigquit from a child proces", weight=Weight.ECHO),
+            Sign(
+                "SIGQUIT",
+                r"SIGQUIT received\. signum|Triggering SIGQUIT for cleanup",
+                weight=Weight.ECHO,
+            ),
+            Sign(
+                "rror",
+                r"reached monitoredBarrier, but received errors|monitoredBarrier",
+                weight=Weight.ECHO,
+            ),
+            Sign("rror", r"Rank \d+ scheduler died during initialization", weight=Weight.ECHO),
+            Sign("is dead", r"Rank \d+ scheduler is dead", weight=Weight.ECHO),
+            Sign("xit code", r"crashed with exit code \d+", weight=Weight.ECHO),
+            Sign(
+                "xception",
+                r"Scheduler hit an exception|hit an exception: Traceback",
+                weight=Weight.ECHO,
+            ),
+            Sign(
+                "rror",
+                r"Connection (?:closed|reset) by (?:remote )?peer|remote process exited",
+                weight=Weight.ECHO,
+                near=r"\[rank\d+\]|NCCL|Gloo|gloo",
+            ),
+        ),
+    ),
+    Mode(
+        "gpu-memory-imbalance-self",
+        "SGLang's memory balance check counts this server's own memory against its draft worker."
+        " Switched the check off.",
+        Action.RETRY,
+        (Phase.GRAPH_CAPTURE, Phase.DISTRIBUTED),
+        (Sign("rror", _UNBALANCED, near=_DRAFT),),
+        Remedy("switch the memory balance check off", env=_BYPASS, alters=True),
+    ),
+    Mode(
+        "gpu-memory-imbalance",
+        "Some GPUs hold less free memory than others, and the log doesn't say how much. Check who"
+        " holds them, and that CUDA_VISIBLE_DEVICES reaches every worker.",
+        Action.STOP,
+        (Phase.DISTRIBUTED, Phase.WEIGHTS),
+        (Sign("rror", _UNBALANCED),),
+        variants=(
+            Variant(
+                r"(?:Error|Exception): The memory capacity is unbalanced.*_memory=\d",
+                Action.RETRY,
+                Remedy("free the GPUs", cleanup=(Cleanup.GPUS,)),
+                "Another process holds memory on some of the GPUs. Ended what is ours and tried"
+                " again; a stranger's process needs a person.",
+            ),
+        ),
+        check="the holders are ours, or the host is dedicated",
+    ),
+    Mode(
+        "port-in-use-http",
+        "The HTTP port is taken, often by a server that was left running. Took another port.",
+        Action.RETRY,
+        (Phase.START, Phase.WARMUP),
+        (
+            Sign("rror while attempting to bind", r"error while attempting to bind on address"),
+            Sign(
+                "rror",
+                r"\[Errno 98\] [Aa]ddress already in use|OSError: .*Address already in use",
+                unless=r"zmq|tcp://|TCPStore",
+            ),
+            Sign(
+                "rror",
+                r"(?:HTTP |http )?[Pp]ort \d+ is (?:already )?(?:in use|occupied|not available)",
+                unless=r"_port\b|Waiting",
+            ),
+        ),
+        Remedy("take another port", cleanup=(Cleanup.PORT,), another_port=True),
+    ),
+    Mode(
+        "port-in-use-dist",
+        "A port that the ranks talk over is taken. Cleaned up what is ours and took other ports.",
+        Action.RETRY,
+        (Phase.START, Phase.DISTRIBUTED),
+        (
+            Sign("rror", r"\w+_port at \d+ is not available"),
+            Sign("rror", r"ZMQError: Address already in use|Address already in use \(addr="),
+            Sign(
+                "rror",
+                r"EADDRINUSE|server socket has failed to (?:listen|bind)"
+                r"|errno: ?-?98|DistNetworkError.*address already in use",
+            ),
+            Sign("ailed", r"EADDRINUSE|server socket has failed to (?:listen|bind)|errno: ?-?98"),
+        ),
+        Remedy("take other ports", cleanup=(Cleanup.PORT,), another_port=True),
+    ),
+)

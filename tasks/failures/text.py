@@ -1,0 +1,58 @@
+"""Read the text of a log: colours, time stamps, the lines that are noise."""
+
+import re
+from functools import cache
+
+LONGEST_EVIDENCE = 400
+
+
+@cache
+def regex(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern on its first use: most of the catalogue is never needed for one log."""
+    return re.compile(pattern)
+
+
+def plain(text: str) -> str:
+    """Take the terminal's colour and cursor codes out."""
+    return (
+        regex(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]").sub("", text) if "\x1b" in text else text
+    )
+
+
+def is_noise(line: str) -> bool:
+    """Tell lines that quote an error without having it.
+
+    Model files that can't be imported are listed in every healthy start, torchvision warns of its
+    image extension, a traceback shows the source line that raises, the usage text names every
+    flag, and a request's text may hold anything.
+    """
+    return bool(
+        regex(
+            r"Ignore import error|Failed to load image Python ext|\braise \w+(?:Error|Exception)\("
+            r"|^\s*\[--|^usage: |can be ignored|(?:Receive|Finish): obj=|GenerateReqInput\("
+            r"|server_args=(?:ServerArgs\(|\{)"
+        ).search(line)
+    )
+
+
+def stamp(line: str) -> str | None:
+    """Read a line's own time as `MM-DD HH:MM:SS`, from SGLang's or torch's (glog's) prefix."""
+    if found := regex(r"\[\d{4}-(\d\d-\d\d)[ T](\d\d:\d\d:\d\d)").search(line):
+        return f"{found[1]} {found[2]}"
+    if found := regex(r"\[[EWIF](\d\d?)(\d\d) (\d\d:\d\d:\d\d)").search(line):
+        return f"{int(found[1]):02d}-{found[2]} {found[3]}"
+    return None
+
+
+def shown(line: str) -> str:
+    """Shorten a line to what a page can show."""
+    line = line.strip()
+    return line if len(line) <= LONGEST_EVIDENCE else f"{line[: LONGEST_EVIDENCE - 1]}…"
+
+
+def exception_name(line: str) -> str | None:
+    """Name the exception that a line reports, None where it reports none."""
+    found = regex(r"(?:^|[\s\]])((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt))\b(?::|$)").search(
+        line
+    )
+    return found[1] if found else None
