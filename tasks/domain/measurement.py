@@ -23,8 +23,10 @@ class RequestRecord:
 
     All times are nanoseconds of CLOCK_MONOTONIC. `arrival_ns[i]` is when the chunk arrived after
     which `cumulative_tokens[i]` tokens had been generated; both have a row a chunk that carried
-    tokens. `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts,
-    None where it gave none.
+    tokens. `prompt_tokens`, `completion_tokens`, `cached_tokens` and `verify_steps` (the forward
+    passes of speculative decoding) are the server's own counts, None where it gave none.
+    `first_text_ns` is when the first text that isn't empty arrived. Without a schedule (closed
+    loop) a request is intended when it is sent, so every latency counts from `intended_ns`.
     """
 
     index: int
@@ -35,9 +37,11 @@ class RequestRecord:
     arrival_ns: tuple[int, ...] = ()
     cumulative_tokens: tuple[int, ...] = ()
     first_byte_ns: int | None = None
+    first_text_ns: int | None = None
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    verify_steps: int | None = None
     requested_tokens: int | None = None
     finish_reason: str | None = None
     http_status: int | None = None

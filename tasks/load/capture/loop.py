@@ -1,0 +1,349 @@
+"""The epoll loop: it sends what is due, stamps what arrives, and keeps what has ended.
+
+Every socket is read through one buffer. Where the kernel stamps the arriving packets
+(SO_TIMESTAMPNS) the time of a read is the arrival of its last packet, however late this program
+comes to read it; elsewhere it is the clock at the read. A stamp is CLOCK_REALTIME; an offset turns
+it into CLOCK_MONOTONIC, measured anew twice a second, so that a stepped clock is noticed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import socket
+import struct
+import sys
+from array import array
+from collections import deque
+from collections.abc import Callable
+from typing import Any, BinaryIO
+
+from .stream import (
+    ABANDONED,
+    CHUNKED,
+    COMPLETE,
+    EOF,
+    LAST_CHUNK,
+    REFUSED,
+    RESET,
+    TIMEOUT,
+    UNTIL_EOF,
+    Connection,
+    Stream,
+    clock_offset_ns,
+    now_ns,
+    resolve,
+)
+
+TICK_NS = 500_000_000
+CLOCK_STEP_NS = 100_000
+SO_TIMESTAMPNS: int = getattr(socket, "SO_TIMESTAMPNS", 35)
+_TIMESPEC = struct.Struct("@ll").unpack_from
+_BUFFER_BYTES = 1 << 18
+_ANCILLARY_BYTES = 64
+_BATCH = 64  # events handled between two looks at what is due
+_IN, _OUT = 1, 4  # EPOLLIN and EPOLLOUT
+_FINE_WAIT_NS = 3_000_000
+_CONNECT_NS = 5_000_000_000
+
+
+class Loop:
+    """Sends the job's requests and reads the answers, until all have ended or somebody says stop.
+
+    In the closed loop a request is due the moment that a slot becomes free; in the open loop
+    (`paced`) at its own time, however many are in flight.
+    """
+
+    def __init__(self, job: dict[str, Any], streams: deque[Stream], out: BinaryIO) -> None:
+        self.family, self.address = resolve(job["host"], job["port"])
+        self.paced: bool = job["paced"]
+        self.limit: int = job["slots"] or sys.maxsize
+        self.preconnect: int = job["preconnect"]
+        self.timeout_ns = int(job["timeout_s"] * 1e9)
+        self.pending = streams
+        self.out = out
+        self.poll = select.epoll()
+        self.buffers = [bytearray(_BUFFER_BYTES)]
+        self.view = memoryview(self.buffers[0])
+        self.connections: dict[int, Connection] = {}
+        self.idle: list[Connection] = []
+        self.freed: deque[int] = deque()
+        self.deadlines: deque[Stream] = deque()
+        self.finished: list[Stream] = []
+        self.lags = array("q")
+        self.in_flight = self.opened = self.reads = self.unstamped = self.bytes = 0
+        self.done = self.failed = self.done_reads = self.retries = 0
+        self.start = self.last_arrival = self.clock_step = 0
+        self.offset = clock_offset_ns()
+        self.stopped = ""
+        self.abandon = False
+
+    # -- life
+
+    def connect(self) -> None:
+        """Open the connections that the job wants before the start, and wait until they stand."""
+        with contextlib.suppress(OSError):  # a server that refuses is met again, and told, later
+            for _ in range(self.preconnect):
+                self._open()
+        until = now_ns() + _CONNECT_NS
+        while any(not c.connected for c in self.connections.values()) and now_ns() < until:
+            for fd, mask in self.poll.poll(0.05):
+                self._handle(fd, mask)
+
+    def run(self, start: int, tell: Callable[[Loop, int], None]) -> None:
+        """Carry the load from `start` (CLOCK_MONOTONIC ns) to its end; `tell` twice a second."""
+        self.start = start
+        tick = start + TICK_NS
+        connections, read = self.connections, self._read
+        while not self._over():
+            for fd, mask in self._wait(tick):
+                connection = connections.get(fd)
+                if mask == _IN and connection is not None:
+                    read(connection)
+                else:
+                    self._handle(fd, mask)
+            now = now_ns()
+            if self.last_arrival:
+                self.lags.append(now - self.last_arrival)
+                self.last_arrival = 0
+            self._dispatch(now)
+            self._expire(now)
+            self._keep()
+            if now >= tick:
+                tick = now + TICK_NS
+                self._watch_clock()
+                tell(self, now)
+        self._watch_clock()
+
+    def stop(self, reason: str) -> None:
+        """Give up what is in flight and send nothing more."""
+        self.stopped, self.abandon = reason, True
+
+    def _over(self) -> bool:
+        if self.abandon:
+            for connection in list(self.connections.values()):
+                self._lose(connection, ABANDONED, self.stopped)
+            self._keep()
+        return self.in_flight == 0 and (not self.pending or bool(self.stopped))
+
+    def _wait(self, tick: int) -> list[tuple[int, int]]:
+        """Wait for the sockets until something is due, to a few microseconds."""
+        wake = tick
+        if self.deadlines:
+            wake = min(wake, self.deadlines[0].deadline)
+        if self.pending and self.in_flight < self.limit and not self.stopped:
+            wake = min(wake, self.start + self.pending[0].due)
+        delay = wake - now_ns()
+        if delay <= 0:
+            return self.poll.poll(0, _BATCH)
+        if delay > _FINE_WAIT_NS:  # epoll waits whole milliseconds, rounded up
+            return self.poll.poll((delay - 1_000_000) / 1e9, _BATCH)
+        select.select([self.poll], (), (), delay / 1e9)
+        return self.poll.poll(0, _BATCH)
+
+    # -- sending
+
+    def _dispatch(self, now: int) -> None:
+        while self.pending and self.in_flight < self.limit and not self.stopped:
+            due = self.start + self.pending[0].due
+            if due > now:
+                break
+            stream = self.pending.popleft()
+            freed = self.freed.popleft() if self.freed else self.start
+            stream.due = due if self.paced else freed
+            stream.deadline = now + self.timeout_ns
+            self.deadlines.append(stream)
+            self.in_flight += 1
+            self._assign(stream, self.idle.pop() if self.idle else None)
+
+    def _assign(self, stream: Stream, connection: Connection | None) -> None:
+        try:
+            connection = connection or self._open()
+            if self.paced and self.preconnect and not self.idle:
+                self._open()  # so that the next one finds a connection that stands
+        except OSError as error:
+            self._end(stream, REFUSED, now_ns(), error.strerror or str(error))
+            return
+        connection.stream = stream
+        if connection.connected:
+            self._send(connection, stream)
+
+    def _open(self) -> Connection:
+        sock = socket.socket(self.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # no kernel stamps here: such reads are counted
+            sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        status = sock.connect_ex(self.address)
+        if status not in (0, errno.EINPROGRESS):
+            sock.close()
+            self._refused(status)
+            raise OSError(status, os.strerror(status))
+        connection = Connection(sock)
+        self.connections[connection.fd] = connection
+        self.poll.register(connection.fd, _IN | _OUT)
+        self.opened += 1
+        return connection
+
+    def _send(self, connection: Connection, stream: Stream) -> None:
+        """Send the request, or what of it is still unsent."""
+        rest = connection.unsent
+        if not rest:
+            stream.sent = now_ns()
+        try:
+            sent = connection.sock.send(rest or stream.request)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self._lose(connection, RESET, error.strerror or str(error))
+            return
+        connection.unsent = (rest or memoryview(stream.request))[sent:]
+        if bool(rest) != bool(connection.unsent):
+            self.poll.modify(connection.fd, _IN | _OUT if connection.unsent else _IN)
+
+    def _writable(self, connection: Connection) -> None:
+        if connection.connected and connection.stream is not None:
+            self._send(connection, connection.stream)
+            return
+        status = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if status:
+            self._refused(status)
+            self._lose(connection, REFUSED, os.strerror(status))
+            return
+        connection.connected = True
+        self.poll.modify(connection.fd, _IN)
+        if connection.stream is None:
+            self._rest(connection)
+        else:
+            self._send(connection, connection.stream)
+
+    def _refused(self, status: int) -> None:
+        """Nobody listens any more: what is in flight may end, but nothing new is sent."""
+        if status == errno.ECONNREFUSED and self.start and not self.stopped:
+            self.stopped = "refused"
+
+    # -- receiving
+
+    def _handle(self, fd: int, mask: int) -> None:
+        connection = self.connections.get(fd)
+        if connection is None:
+            self._listen(fd)
+            return
+        if not connection.connected or mask & _OUT:
+            self._writable(connection)
+        if mask & ~_OUT and connection.connected and fd in self.connections:
+            self._read(connection)
+
+    def _read(self, connection: Connection) -> None:
+        stream = connection.stream
+        try:
+            count, ancillary, _, _ = connection.recvmsg_into(self.buffers, _ANCILLARY_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._lose(connection, RESET, error.strerror or str(error))
+            return
+        if not count or stream is None:
+            self._lose(connection, EOF, "the server closed the connection")
+            return
+        if ancillary:
+            seconds, nanoseconds = _TIMESPEC(ancillary[0][2])
+            arrived = seconds * 1_000_000_000 + nanoseconds + self.offset
+        else:
+            arrived = now_ns()
+            self.unstamped += 1
+        self.last_arrival = arrived
+        raw = stream.raw
+        raw += self.view[:count]
+        stream.times.append(arrived)
+        stream.sizes.append(len(raw))
+        self.reads += 1
+        if stream.frame == CHUNKED:
+            if raw.endswith(LAST_CHUNK):
+                self._complete(connection, stream, arrived)
+        elif (stream.frame >= 0 or stream.framed()) and len(raw) >= stream.frame:
+            self._complete(connection, stream, arrived)
+
+    # -- ending
+
+    def _complete(self, connection: Connection, stream: Stream, arrived: int) -> None:
+        connection.stream = None
+        if stream.keep_alive and not connection.unsent:
+            self._rest(connection)
+        else:
+            self._drop(connection)
+        self._end(stream, COMPLETE, arrived, "")
+
+    def _rest(self, connection: Connection) -> None:
+        connection.waited = True
+        self.idle.append(connection)
+
+    def _lose(self, connection: Connection, ending: int, error: str) -> None:
+        """A connection is gone; its stream ends with it, or starts anew where that is fair."""
+        self._drop(connection)
+        stream, connection.stream = connection.stream, None
+        if stream is None:
+            return
+        # The server may have closed a kept-alive connection before it saw this request.
+        stale = connection.waited and not stream.raw and ending in (EOF, RESET)
+        if stale and not stream.retries and not self.stopped:
+            stream.retries = 1
+            self.retries += 1
+            self._assign(stream, None)
+            return
+        whole = ending == EOF and stream.frame == UNTIL_EOF
+        self._end(stream, COMPLETE if whole else ending, now_ns(), "" if whole else error)
+
+    def _drop(self, connection: Connection) -> None:
+        if connection.stream is None and connection in self.idle:
+            self.idle.remove(connection)
+        self.connections.pop(connection.fd, None)
+        connection.sock.close()  # which also takes it out of the epoll set
+
+    def _end(self, stream: Stream, ending: int, closed: int, error: str) -> None:
+        stream.ending, stream.closed, stream.error = ending, closed, error
+        self.in_flight -= 1
+        self.done += 1
+        self.failed += ending != COMPLETE
+        self.done_reads += len(stream.times)
+        self.freed.append(closed)
+        self.finished.append(stream)
+
+    def _expire(self, now: int) -> None:
+        """Time out whoever is too late; all have the same time-out, so the first sent is first."""
+        while self.deadlines:
+            stream = self.deadlines[0]
+            if stream.ending < 0 and stream.deadline > now:
+                break
+            self.deadlines.popleft()
+            if stream.ending < 0:
+                connection = next(c for c in self.connections.values() if c.stream is stream)
+                self._lose(connection, TIMEOUT, f"no end after {self.timeout_ns / 1e9:g} s")
+
+    def _keep(self) -> None:
+        """Write out what has ended, and let go of its memory."""
+        for stream in self.finished:
+            stream.write_to(self.out)
+            self.bytes += len(stream.raw)
+            stream.release()
+        self.finished.clear()
+
+    # -- watching
+
+    def _listen(self, fd: int) -> None:
+        """Hear the parent (descriptor 0) or a signal; leave at once when the parent is gone."""
+        said = os.read(fd, 4096)
+        if fd != 0:
+            return
+        if not said:
+            with contextlib.suppress(OSError):
+                os.unlink(self.out.name)
+            os._exit(1)
+        self.stop(said.decode("utf-8", "replace").partition(" ")[2].strip() or "stopped")
+
+    def _watch_clock(self) -> None:
+        offset = clock_offset_ns()
+        if abs(offset - self.offset) > CLOCK_STEP_NS:
+            self.clock_step = max(self.clock_step, abs(offset - self.offset))
+            self.offset = offset

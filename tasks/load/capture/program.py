@@ -1,0 +1,111 @@
+"""The program: read a job, carry it out, report."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import resource
+import signal
+import struct
+import sys
+import time
+from array import array
+from collections import deque
+from typing import Any
+
+from .loop import Loop
+from .stream import Stream, now_ns
+
+
+def say(**message: object) -> None:
+    """Tell the parent, one line."""
+    os.write(1, json.dumps(message).encode() + b"\n")
+
+
+def tell_progress(loop: Loop, now: int) -> None:
+    """Tell how far the load is."""
+    say(
+        event="progress",
+        elapsed_s=(now - loop.start) / 1e9,
+        done=loop.done,
+        failed=loop.failed,
+        in_flight=loop.in_flight,
+        reads=loop.reads,
+        done_reads=loop.done_reads,
+    )
+
+
+def tell_end(loop: Loop, cpu_s: float) -> None:
+    """Tell how it went and how well this program did its part."""
+    say(
+        event="end",
+        stopped=loop.stopped,
+        unsent=len(loop.pending),
+        opened=loop.opened,
+        retries=loop.retries,
+        reads=loop.reads,
+        bytes=loop.bytes,
+        unstamped=loop.unstamped,
+        clock_step_ns=loop.clock_step,
+        lag_p99_ns=quantile(loop.lags, 0.99),
+        cpu_s=cpu_s,
+        wall_s=(now_ns() - loop.start) / 1e9,
+        peak_rss_kib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    )
+
+
+def quantile(values: array[int], share: float) -> int:
+    """A quantile by rank; 0 of nothing."""
+    ordered = sorted(values)
+    return ordered[int(share * (len(ordered) - 1))] if ordered else 0
+
+
+def read_exactly(count: int) -> bytes:
+    """Read from the standard input without reading ahead."""
+    parts = []
+    while count:
+        part = os.read(0, min(count, 1 << 20))
+        if not part:
+            sys.exit(1)  # the parent is gone
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def read_job() -> tuple[dict[str, Any], deque[Stream]]:
+    """Read the job and its requests; their times are ns after the start."""
+    job = json.loads(read_exactly(struct.unpack("<I", read_exactly(4))[0]))
+    streams: deque[Stream] = deque()
+    for index, due, size in job["requests"]:
+        streams.append(Stream(index, due, read_exactly(size)))
+    return job, streams
+
+
+def open_doors(loop: Loop) -> None:
+    """Let signals stop the load, and wake the loop for them; as many sockets as allowed."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: loop.stop("interrupted"))
+    ear, mouth = os.pipe()
+    os.set_blocking(mouth, False)
+    signal.set_wakeup_fd(mouth)
+    loop.poll.register(ear, 1)
+
+
+def main() -> None:
+    """Read a job, carry it out, report."""
+    gc.disable()  # nothing here makes cycles, and a collection would stop every stream
+    job, streams = read_job()
+    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    with open(job["path"], "wb", buffering=1 << 20) as out:
+        loop = Loop(job, streams, out)
+        open_doors(loop)
+        loop.connect()
+        say(event="ready")
+        start = int(read_exactly(len("go ") + 20)[3:])
+        loop.poll.register(0, 1)
+        cpu_s = time.process_time()
+        loop.run(start, tell_progress)
+        cpu_s = time.process_time() - cpu_s
+    tell_end(loop, cpu_s)

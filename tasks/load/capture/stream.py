@@ -1,0 +1,137 @@
+"""One request with what came back for it, the socket that serves it, and the clock of both."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from array import array
+from typing import BinaryIO
+
+HEADER = struct.Struct("<6q4i")
+"""index, due, sent, closed (ns), number of reads, raw bytes; error bytes, ending, retries, 0.
+
+After it: the reads' times and the bytes received by then (both signed 64-bit), the error text in
+UTF-8, the raw bytes of the response.
+"""
+
+COMPLETE, EOF, RESET, REFUSED, TIMEOUT, ABANDONED = range(6)
+"""How a stream ended: as framed, closed by the server, reset, no connection, too late, given up."""
+
+NO_HEAD, CHUNKED, UNTIL_EOF = -1, -2, -3
+"""A frame that isn't a length: head not seen, chunked, as long as the connection."""
+
+LAST_CHUNK = b"\r\n0\r\n\r\n"
+now_ns = time.monotonic_ns
+
+
+def clock_offset_ns(samples: int = 20) -> int:
+    """CLOCK_MONOTONIC minus CLOCK_REALTIME in ns: the tightest of some samples."""
+    best, offset = 1 << 62, 0
+    for _ in range(samples):
+        before = now_ns()
+        real = time.clock_gettime_ns(time.CLOCK_REALTIME)
+        after = now_ns()
+        if after - before < best:
+            best, offset = after - before, (before + after) // 2 - real
+    return offset
+
+
+class Stream:
+    """One request and what came back for it; the times are ns of CLOCK_MONOTONIC."""
+
+    __slots__ = (
+        "closed",
+        "deadline",
+        "due",
+        "ending",
+        "error",
+        "frame",
+        "index",
+        "keep_alive",
+        "raw",
+        "request",
+        "retries",
+        "sent",
+        "sizes",
+        "times",
+    )
+
+    def __init__(self, index: int, due: int, request: bytes) -> None:
+        self.index = index
+        self.due = due
+        self.request = request
+        self.sent = self.closed = self.deadline = 0
+        self.raw = bytearray()
+        self.times = array("q")
+        self.sizes = array("q")
+        self.frame = NO_HEAD
+        self.keep_alive = True
+        self.ending = -1
+        self.error = ""
+        self.retries = 0
+
+    def framed(self) -> bool:
+        """Learn from the response's head how it ends; whether its length is known by now."""
+        head, body = self._head()
+        if self.frame == UNTIL_EOF or not head:
+            return False
+        self.keep_alive = head.startswith(b"http/1.1") and b"\r\nconnection: close" not in head
+        length = head.partition(b"\r\ncontent-length:")[2].split(b"\r\n", 1)[0].strip()
+        if b"\r\ntransfer-encoding: chunked" in head:
+            self.frame = len(self.raw) if self.raw.endswith(LAST_CHUNK) else CHUNKED
+        else:
+            self.frame = body + int(length) if length.isdigit() else UNTIL_EOF
+        return self.frame >= 0
+
+    def _head(self) -> tuple[bytes, int]:
+        """The head in lower case and where the body begins; empty until all of it is there."""
+        start, end = 0, self.raw.find(b"\r\n\r\n")
+        while end >= 0:
+            head = bytes(self.raw[start : end + 2]).lower()
+            if not head.startswith(b"http/1.1 1"):  # 100 Continue: the real head follows
+                return head, end + 4
+            start, end = end + 4, self.raw.find(b"\r\n\r\n", end + 4)
+        return b"", 0
+
+    def write_to(self, out: BinaryIO) -> None:
+        """Append this stream to the job's file."""
+        error = self.error.encode("utf-8", "replace")
+        times = (self.index, self.due, self.sent, self.closed)
+        sizes = (len(self.times), len(self.raw), len(error))
+        out.write(HEADER.pack(*times, *sizes, self.ending, self.retries, 0))
+        out.write(self.times.tobytes())
+        out.write(self.sizes.tobytes())
+        out.write(error)
+        out.write(self.raw)
+
+    def release(self) -> None:
+        """Let go of everything large."""
+        self.raw, self.request = bytearray(), b""
+        self.times = self.sizes = array("q")
+
+
+class Connection:
+    """One socket, and the stream that it serves at the moment."""
+
+    __slots__ = ("connected", "fd", "recvmsg_into", "sock", "stream", "unsent", "waited")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.fd = sock.fileno()
+        self.recvmsg_into = sock.recvmsg_into
+        self.stream: Stream | None = None
+        self.connected = False
+        self.waited = False
+        self.unsent = memoryview(b"")
+
+
+def resolve(host: str, port: int, patience_s: float = 5.0) -> tuple[int, tuple[object, ...]]:
+    """Find the address of `host` that somebody listens on, or else its first: family, address."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    for family, kind, protocol, _, address in found if len(found) > 1 else ():
+        with socket.socket(family, kind, protocol) as probe:
+            probe.settimeout(patience_s)
+            if probe.connect_ex(address) == 0:
+                return family, address
+    return found[0][0], found[0][4]

@@ -1,0 +1,81 @@
+"""What is asked: prompts that need no hub, no network and no tokenizer.
+
+- `random`: token ids drawn uniformly, of exactly the length asked for. They leave a strip at both
+  ends of the vocabulary alone, which is where special tokens live. Where only text can be sent
+  (`openai-chat`) it is random English words, of about that length.
+- `text`: consecutive English sentences, for what random tokens would distort: the acceptance of
+  speculative decoding, the routing of experts. Without the model's tokenizer the length is
+  approximate; the server's own count stands in each record.
+
+No two prompts of a run share a beginning, and another seed gives other prompts, so that a prefix
+cache warmed by one level is of no use to the next.
+"""
+
+import random
+from functools import cache
+from pathlib import Path
+
+from settings.sweep import Workload
+from tasks.load.request import Prompt
+from tasks.load.target import Backend
+
+TOKENS_PER_WORD = 1.3
+"""Of English prose, punctuation included, under the usual vocabularies of 100,000 and more."""
+
+DEFAULT_VOCAB_SIZE = 1000
+"""Small enough for any model that generates text."""
+
+_SPECIAL_SHARE = 0.05
+
+
+def make_prompts(
+    workload: Workload, backend: Backend, vocab_size: int, source: random.Random, count: int
+) -> list[Prompt]:
+    """Draw `count` prompts of about `workload.input_len` tokens."""
+    if workload.dataset == "text":
+        return [passage(workload.input_len, source) for _ in range(count)]
+    if backend == "openai-chat":
+        return [random_words(workload.input_len, source) for _ in range(count)]
+    ids = ordinary_ids(vocab_size)
+    return [source.choices(ids, k=workload.input_len) for _ in range(count)]
+
+
+def ordinary_ids(vocab_size: int) -> range:
+    """Token ids that are ordinary text in all likelihood: without 5 % at either end."""
+    strip = int(vocab_size * _SPECIAL_SHARE)
+    return range(strip, max(vocab_size - strip, strip + 1))
+
+
+def passage(tokens: int, source: random.Random) -> str:
+    """Cut consecutive sentences of about that many tokens, headed by a page number of their own."""
+    texts = sentences()
+    start = source.randrange(len(texts))
+    words = ["Page", f"{source.randrange(10**6)}."]
+    wanted = words_of(tokens)
+    while len(words) < wanted:
+        words += texts[start % len(texts)].split()
+        start += 1
+    return " ".join(words[:wanted])
+
+
+def random_words(tokens: int, source: random.Random) -> str:
+    """Draw words of English in no order, about that many tokens."""
+    return " ".join(source.choices(vocabulary(), k=words_of(tokens)))
+
+
+def words_of(tokens: int) -> int:
+    """How many words make about that many tokens; at least one."""
+    return max(1, round(tokens / TOKENS_PER_WORD))
+
+
+@cache
+def sentences() -> tuple[str, ...]:
+    """Read the bundled prose: a sentence a line, written for this project."""
+    return tuple(Path(__file__).with_name("passage.txt").read_text("utf-8").splitlines())
+
+
+@cache
+def vocabulary() -> tuple[str, ...]:
+    """The different words of the prose, in alphabetical order."""
+    words = {word.strip(".,").lower() for line in sentences() for word in line.split()}
+    return tuple(sorted(words))

@@ -1,0 +1,257 @@
+"""From the records of one run to its metrics, under `sglang.bench_serving`'s names.
+
+A metric that has no value is absent: no latency without a finished request, no TPOT or ITL
+without a second token. Times are in ms where the name says so, else in s.
+
+Of the finished requests, n tokens each:
+
+| name | definition |
+| --- | --- |
+| `ttft` | first text that isn't empty - intended send |
+| `e2e_latency` | arrival of the closing `[DONE]` - intended send |
+| `tpot` | (E2E - TTFT) / (n - 1), requests with n > 1 |
+| `itl` | gaps between chunks, each split evenly over the tokens of its chunk, pooled |
+| `concurrency` | sum of E2E / duration |
+| `duration` | first intended send to last end, failed requests included |
+| `max_output_tokens_per_s` | tokens of the busiest second, in seconds counted from the first send |
+
+Ours beyond that:
+
+| name | definition |
+| --- | --- |
+| `failed` | requests that were sent and didn't finish |
+| `icl` | inter-chunk latency: the same gaps, one a chunk, however many tokens it brought |
+| `first_token` | arrival of the first chunk with tokens, be its text empty or not - intended send |
+| `cached_tokens` | prompt tokens that the server says it had in its cache |
+| `steady_output_throughput` | tokens a second within the steady window, see `steady_window` |
+| `max_concurrent_requests` | most requests in flight at once, exactly (bench_serving: by seconds) |
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tasks.domain.measurement import RequestOutcome, RequestRecord
+
+_PERCENTILES = (90, 95, 99)
+_BRIEF = ("mean", "median", "p99")
+_NS_PER_MS = 1e6
+_NS_PER_S = 1e9
+
+Values = NDArray[np.float64]
+Times = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of a run, in ns of CLOCK_MONOTONIC."""
+
+    start_ns: int
+    end_ns: int
+
+    @property
+    def length_s(self) -> float:
+        """Its length in seconds."""
+        return (self.end_ns - self.start_ns) / _NS_PER_S
+
+
+def compute_metrics(
+    records: Sequence[RequestRecord],
+    concurrency: int | None = None,
+    accept_length: float | None = None,
+) -> dict[str, float]:
+    """Compute every metric that the records of one run give; warm-up requests don't count.
+
+    `concurrency` is the closed loop's, None for the open loop; `accept_length` is the server's.
+    """
+    measured = [record for record in records if not record.warmup]
+    finished = [record for record in measured if record.outcome is RequestOutcome.FINISHED]
+    duration_s = duration_of(measured)
+    metrics = _counts(measured, finished, duration_s)
+    if duration_s > 0:
+        metrics |= _rates(metrics, finished, duration_s)
+    metrics |= _latencies(finished)
+    metrics |= _peaks(measured)
+    steady = steady_throughput(measured, concurrency)
+    if steady is not None:
+        metrics["steady_output_throughput"] = steady
+    accept_length = accepted(finished) or accept_length
+    if accept_length is not None:
+        metrics["accept_length"] = accept_length
+    return metrics
+
+
+def output_tokens(record: RequestRecord) -> int:
+    """Generated tokens: the server's count, or what its chunks add up to."""
+    if record.completion_tokens is not None:
+        return record.completion_tokens
+    return record.cumulative_tokens[-1] if record.cumulative_tokens else 0
+
+
+def duration_of(records: Sequence[RequestRecord]) -> float:
+    """Seconds from the first intended send to the last end; 0 of nothing."""
+    if not records:
+        return 0.0
+    start = min(record.intended_ns for record in records)
+    return (max(record.end_ns for record in records) - start) / _NS_PER_S
+
+
+def ttft_ns(record: RequestRecord) -> int | None:
+    """Time to the first text; where no text ever came, to the first token."""
+    at = record.first_text_ns or next(iter(record.arrival_ns), None)
+    return None if at is None else at - record.intended_ns
+
+
+def tpot_ns(record: RequestRecord) -> float | None:
+    """(E2E - TTFT) / (n - 1); None of fewer than two tokens."""
+    first, tokens = ttft_ns(record), output_tokens(record)
+    if first is None or tokens < 2:
+        return None
+    return (record.end_ns - record.intended_ns - first) / (tokens - 1)
+
+
+def gaps_of(record: RequestRecord) -> tuple[Times, Times]:
+    """The gaps in ns between a request's chunks, from its first text on, and their tokens."""
+    arrivals = np.array(record.arrival_ns, np.int64)
+    counts = np.array(record.cumulative_tokens, np.int64)
+    first = int(np.searchsorted(arrivals, record.first_text_ns or 0))
+    return np.diff(arrivals[first:]), np.diff(counts[first:])
+
+
+def accepted(finished: Iterable[RequestRecord]) -> float | None:
+    """Tokens per verification step over this run's requests; None without speculative decoding."""
+    steps = tokens = 0
+    for record in finished:
+        if record.verify_steps:
+            steps += record.verify_steps
+            tokens += output_tokens(record)
+    return tokens / steps if steps else None
+
+
+def steady_window(records: Sequence[RequestRecord], concurrency: int | None) -> Window | None:
+    """Find the stretch in which the load was what the level says, without its start and its end.
+
+    Closed loop: from when all slots have had their first token (the prefills of the start are
+    over) until the first slot stays empty, which is the first end after the last send. Open loop:
+    from one median E2E after the first send, when as many requests end as come, to the last
+    send. None where that leaves nothing.
+    """
+    sent = sorted((r for r in records if r.arrival_ns), key=lambda record: record.sent_ns)
+    if not sent:
+        return None
+    last = sent[-1].sent_ns
+    if concurrency is None:
+        typical = float(np.median([record.end_ns - record.intended_ns for record in sent]))
+        window = Window(sent[0].sent_ns + round(typical), last)
+    else:
+        start = max(record.arrival_ns[0] for record in sent[:concurrency])
+        window = Window(start, min(record.end_ns for record in sent if record.end_ns >= last))
+    return window if window.end_ns > window.start_ns else None
+
+
+def steady_throughput(records: Sequence[RequestRecord], concurrency: int | None) -> float | None:
+    """Tokens a second that arrived within the steady window, failed requests' included."""
+    window = steady_window(records, concurrency)
+    if window is None:
+        return None
+    times, tokens = _all_tokens(records)
+    inside = (times > window.start_ns) & (times <= window.end_ns)
+    return float(tokens[inside].sum()) / window.length_s
+
+
+def mean_in_flight(records: Sequence[RequestRecord], window: Window) -> float:
+    """Requests in flight within a window, averaged over its time."""
+    overlap = sum(
+        max(0, min(record.end_ns, window.end_ns) - max(record.sent_ns, window.start_ns))
+        for record in records
+    )
+    return overlap / (window.end_ns - window.start_ns)
+
+
+def _counts(
+    measured: Sequence[RequestRecord], finished: Sequence[RequestRecord], duration_s: float
+) -> dict[str, float]:
+    return {
+        "duration": duration_s,
+        "completed": len(finished),
+        "failed": len(measured) - len(finished),
+        "total_input_tokens": sum(record.prompt_tokens or 0 for record in finished),
+        "total_output_tokens": sum(map(output_tokens, finished)),
+        "cached_tokens": sum(record.cached_tokens or 0 for record in finished),
+    }
+
+
+def _rates(
+    counts: Mapping[str, float], finished: Sequence[RequestRecord], duration_s: float
+) -> dict[str, float]:
+    e2e_s = sum(record.end_ns - record.intended_ns for record in finished) / _NS_PER_S
+    tokens_in, tokens_out = counts["total_input_tokens"], counts["total_output_tokens"]
+    return {
+        "request_throughput": counts["completed"] / duration_s,
+        "input_throughput": tokens_in / duration_s,
+        "output_throughput": tokens_out / duration_s,
+        "total_throughput": (tokens_in + tokens_out) / duration_s,
+        "concurrency": e2e_s / duration_s,
+    }
+
+
+def _latencies(finished: Sequence[RequestRecord]) -> dict[str, float]:
+    gaps, tokens = _all_gaps(finished)
+    e2e = [record.end_ns - record.intended_ns for record in finished]
+    first = [record.arrival_ns[0] - record.intended_ns for record in finished if record.arrival_ns]
+    found = _statistics("ttft", _known(map(ttft_ns, finished)))
+    found |= _statistics("tpot", _known(map(tpot_ns, finished)))
+    found |= _statistics("itl", np.repeat(gaps / np.maximum(tokens, 1), tokens))
+    found |= _statistics("e2e_latency", np.array(e2e, np.float64))
+    for name, values in (("icl", gaps), ("first_token", np.array(first))):
+        every = _statistics(name, values.astype(np.float64))
+        found |= {key: value for key, value in every.items() if key.split("_")[0] in _BRIEF}
+    return found
+
+
+def _statistics(name: str, values_ns: Values) -> dict[str, float]:
+    """Mean, median, population standard deviation and percentiles, in ms; nothing of nothing."""
+    if not values_ns.size:
+        return {}
+    values = values_ns / _NS_PER_MS
+    levels = np.percentile(values, _PERCENTILES)  # linear between ranks, as bench_serving
+    found = {"mean": values.mean(), "median": np.median(values), "std": values.std()}
+    found |= {f"p{p}": level for p, level in zip(_PERCENTILES, levels, strict=True)}
+    return {f"{statistic}_{name}_ms": float(value) for statistic, value in found.items()}
+
+
+def _known(values: Iterable[float | None]) -> Values:
+    return np.array([value for value in values if value is not None], np.float64)
+
+
+def _all_gaps(records: Sequence[RequestRecord]) -> tuple[Times, Times]:
+    pairs = [gaps_of(record) for record in records]
+    empty = np.empty(0, np.int64)
+    gaps, tokens = ([pair[side] for pair in pairs] for side in (0, 1))
+    return np.concatenate([empty, *gaps]), np.concatenate([empty, *tokens])
+
+
+def _all_tokens(records: Sequence[RequestRecord]) -> tuple[Times, Times]:
+    """Arrival and number of the tokens of every chunk of every request."""
+    empty = np.empty(0, np.int64)
+    times = [np.array(record.arrival_ns, np.int64) for record in records]
+    tokens = [np.diff(np.array((0, *record.cumulative_tokens), np.int64)) for record in records]
+    return np.concatenate([empty, *times]), np.concatenate([empty, *tokens])
+
+
+def _peaks(measured: Sequence[RequestRecord]) -> dict[str, float]:
+    if not measured:
+        return {}
+    times, tokens = _all_tokens(measured)
+    start = min(record.intended_ns for record in measured)
+    seconds = (times - start) // int(_NS_PER_S)
+    by_second = np.bincount(np.maximum(seconds, 0), weights=tokens) if times.size else [0]
+    # An end and a send at the same moment don't overlap: ends (-1) sort before sends (+1).
+    edges = [(r.sent_ns, 1) for r in measured] + [(r.end_ns, -1) for r in measured]
+    in_flight = np.cumsum([step for _, step in sorted(edges)])
+    return {
+        "max_output_tokens_per_s": float(max(by_second)),
+        "max_concurrent_requests": float(in_flight.max()),
+    }

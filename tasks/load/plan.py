@@ -1,0 +1,66 @@
+"""Decide a whole load, down to its bytes and times, before anything is sent."""
+
+import random
+from dataclasses import dataclass, replace
+
+from settings.sweep import Workload
+from tasks.load.datasets import make_prompts
+from tasks.load.parse import Asked
+from tasks.load.request import encode_request
+from tasks.load.schedule import Schedule, plan_schedule
+from tasks.load.target import Level, Target
+from tasks.load.workers import processes_for
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One load: what is sent where, when, and by how many processes."""
+
+    target: Target
+    schedule: Schedule
+    requests: tuple[bytes, ...]
+    processes: int
+    timeout_s: float
+    asked: Asked
+
+
+def source_of(seed: int, workload: Workload, level: Level, repeat: int) -> random.Random:
+    """The random source of one run: the same on every server, another for every level and repeat.
+
+    So all configurations get the same work, and no level meets a cache warmed by another.
+    """
+    return random.Random(f"{seed}/{workload.name}/{level}/{repeat}")
+
+
+def plan_load(
+    target: Target,
+    workload: Workload,
+    level: Level,
+    source: random.Random,
+    processes: int | None = None,
+) -> Plan:
+    """Draw prompts and times for one level; the target's vocabulary must be known."""
+    if target.vocab_size is None:
+        raise ValueError("the vocabulary's size must be known before prompts are drawn")
+    schedule = plan_schedule(level, workload.requests, source)
+    prompts = make_prompts(workload, target.backend, target.vocab_size, source, workload.requests)
+    return Plan(
+        target=target,
+        schedule=schedule,
+        requests=tuple(encode_request(target, prompt, workload.output_len) for prompt in prompts),
+        processes=processes or processes_for(schedule.slots, level.request_rate),
+        timeout_s=workload.request_timeout,
+        asked=Asked(target.backend, workload.output_len, schedule.paced),
+    )
+
+
+def plan_warmup(target: Target, workload: Workload, source: random.Random) -> Plan | None:
+    """The same kind of requests with prompts of their own, all at once; None where none is asked.
+
+    To be drawn after the load itself, which then doesn't depend on the number of warm-ups.
+    """
+    if not workload.warmup_requests:
+        return None
+    few = workload.model_copy(update={"requests": workload.warmup_requests})
+    plan = plan_load(target, few, Level(concurrency=few.requests), source, processes=1)
+    return replace(plan, asked=replace(plan.asked, warmup=True))

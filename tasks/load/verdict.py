@@ -1,0 +1,245 @@
+"""Whether a run can be trusted, judged by its records and by what the client says of itself.
+
+Each check returns one line or nothing. `invalid` means that the numbers aren't those of the load
+that was asked for; `suspect` that they may be, but something was not as it should be.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tasks.domain.measurement import RequestOutcome, RequestRecord, RunVerdict, Validity
+from tasks.load.metrics import mean_in_flight, output_tokens, steady_window
+from tasks.load.target import Level
+from tasks.load.workers import CaptureFacts
+
+MOST_FAILED_SHARE = 0.1
+"""Above it the server did other work than was asked for: invalid."""
+
+MOST_CACHED_SHARE = 0.1
+"""Prompts are drawn so as to share nothing; a few tokens (a common first one) are normal."""
+
+MOST_BUSY = 0.9
+"""Share of its time a load process may compute before it can't keep up with bursts."""
+
+MOST_LATE_SHARE = 0.02
+"""Lateness of the sends, relative to the latency: of the mean (closed) or the 99th percentile."""
+
+LEAST_LATE_MS = 2.0
+"""Lateness below this is never held against a run."""
+
+MOST_RATE_ERROR = 0.01
+LEAST_IN_FLIGHT_SHARE = 0.95
+MOST_GROWTH = 1.5
+LEAST_FOR_GROWTH = 40
+_CLOCK_STEP_NS = 1_000_000
+
+Findings = Iterable[str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Everything that a verdict rests on; `late_ms` is how late each request was sent."""
+
+    level: Level
+    asked_requests: int
+    records: Sequence[RequestRecord]
+    metrics: Mapping[str, float]
+    facts: CaptureFacts
+    late_ms: Sequence[float]
+
+    @property
+    def finished(self) -> list[RequestRecord]:
+        """The requests that finished."""
+        return [r for r in self.records if r.outcome is RequestOutcome.FINISHED]
+
+
+def judge(evidence: Evidence) -> RunVerdict:
+    """Judge a run; every reason is given, the grave ones first."""
+    invalid = [reason for reason in _grave(evidence) if reason]
+    suspect = [reason for reason in _doubtful(evidence) if reason]
+    if invalid:
+        return RunVerdict(Validity.INVALID, (*invalid, *suspect))
+    if suspect:
+        return RunVerdict(Validity.SUSPECT, tuple(suspect))
+    return RunVerdict(Validity.VALID)
+
+
+def _grave(evidence: Evidence) -> Findings:
+    yield _nothing_finished(evidence)
+    yield _server_died(evidence)
+    if _failed_share(evidence) > MOST_FAILED_SHARE:
+        yield _failures(evidence)
+    yield _not_a_number(evidence)
+
+
+def _doubtful(evidence: Evidence) -> Findings:
+    if 0 < _failed_share(evidence) <= MOST_FAILED_SHARE:
+        yield _failures(evidence)
+    yield _cut_short(evidence)
+    yield _other_length(evidence)
+    yield _too_few(evidence)
+    yield _late(evidence)
+    yield _rate_missed(evidence)
+    yield _slots_empty(evidence)
+    yield _queue_grows(evidence)
+    yield _cache_warm(evidence)
+    yield _client_busy(evidence)
+    yield _client_behind(evidence)
+    yield _clock_stepped(evidence)
+
+
+def _nothing_finished(evidence: Evidence) -> str | None:
+    if evidence.finished:
+        return None
+    return f"no request finished, of {len(evidence.records)} sent"
+
+
+def _server_died(evidence: Evidence) -> str | None:
+    if evidence.facts.stopped not in ("refused", "server died"):
+        return None
+    return f"server died after {len(evidence.finished)} of {evidence.asked_requests} requests"
+
+
+def _cut_short(evidence: Evidence) -> str | None:
+    if evidence.facts.stopped in ("", "refused", "server died"):
+        return None
+    done, asked = len(evidence.finished), evidence.asked_requests
+    return f"stopped ({evidence.facts.stopped}) after {done} of {asked} requests"
+
+
+def _failed_share(evidence: Evidence) -> float:
+    """Share of the sent requests that failed; those that we gave up ourselves don't count."""
+    failed = len(evidence.records) - len(evidence.finished) - _abandoned(evidence)
+    return failed / max(1, len(evidence.records))
+
+
+def _abandoned(evidence: Evidence) -> int:
+    return sum(r.outcome is RequestOutcome.ABANDONED for r in evidence.records)
+
+
+def _failures(evidence: Evidence) -> str:
+    """Name each class of failure with its number and, of the most frequent, one message."""
+    usual = (RequestOutcome.FINISHED, RequestOutcome.ABANDONED)
+    failed = [record for record in evidence.records if record.outcome not in usual]
+    classes = Counter(record.outcome.value for record in failed).most_common()
+    counts = ", ".join(f"{number} {name}" for name, number in classes)
+    example = next(r.error for r in failed if r.outcome.value == classes[0][0])
+    return f"{len(failed)} of {len(evidence.records)} requests failed ({counts}): {example}"
+
+
+def _not_a_number(evidence: Evidence) -> str | None:
+    stopped = sum("nan" in (r.finish_reason or "").lower().split() for r in evidence.records)
+    if stopped:
+        return f"{stopped} requests ended because the server computed NaN"
+    wrong = [name for name, value in evidence.metrics.items() if not math.isfinite(value)]
+    return f"{', '.join(wrong)}: not a number" if wrong else None
+
+
+def _other_length(evidence: Evidence) -> str | None:
+    other = [
+        record
+        for record in evidence.finished
+        if record.requested_tokens not in (None, output_tokens(record))
+    ]
+    if not other:
+        return None
+    first = other[0]
+    return (
+        f"{len(other)} of {len(evidence.finished)} requests have another length than asked for, "
+        f"the first {output_tokens(first)} tokens instead of {first.requested_tokens}"
+    )
+
+
+def _too_few(evidence: Evidence) -> str | None:
+    """Fewer requests than slots: the concurrency is never reached. More is a matter of noise."""
+    slots = evidence.level.concurrency
+    if slots is None or evidence.asked_requests >= slots:
+        return None
+    return f"too few requests: {evidence.asked_requests} never fill {slots} slots"
+
+
+def _late(evidence: Evidence) -> str | None:
+    """Late sends: in the open loop they distort the arrivals, in the closed one they idle slots."""
+    if not evidence.late_ms or not evidence.finished:
+        return None
+    closed = evidence.level.concurrency is not None
+    late = float(np.mean(evidence.late_ms) if closed else np.percentile(evidence.late_ms, 99))
+    bound = MOST_LATE_SHARE * evidence.metrics["mean_e2e_latency_ms"]
+    if late <= max(bound, LEAST_LATE_MS):
+        return None
+    kind = "on average" if closed else "at the 99th percentile"
+    return f"requests were sent {late:.1f} ms late {kind}: the client can't keep up"
+
+
+def _rate_missed(evidence: Evidence) -> str | None:
+    """Compare the sends with the schedule as drawn, not with its mean, which chance misses."""
+    sent = [record for record in evidence.records if record.sent_ns]
+    if evidence.level.request_rate is None or len(sent) < 2:
+        return None
+    drawn = sent_span(record.intended_ns for record in sent)
+    real = sent_span(record.sent_ns for record in sent)
+    if drawn <= 0 or abs(real / drawn - 1) <= MOST_RATE_ERROR:
+        return None
+    return f"the rate was {drawn / real:.1%} of the schedule's"
+
+
+def sent_span(times_ns: Iterable[int]) -> int:
+    """From the first to the last of some times."""
+    times = list(times_ns)
+    return max(times) - min(times)
+
+
+def _slots_empty(evidence: Evidence) -> str | None:
+    """Little's law within the steady window: as many in flight as there are slots."""
+    slots = evidence.level.concurrency
+    window = steady_window(evidence.records, slots) if slots else None
+    if slots is None or window is None or evidence.asked_requests < slots:
+        return None
+    reached = mean_in_flight(evidence.records, window)
+    if reached >= LEAST_IN_FLIGHT_SHARE * slots:
+        return None
+    return f"only {reached:.1f} requests were in flight on average, of {slots} asked for"
+
+
+def _queue_grows(evidence: Evidence) -> str | None:
+    """Open loop: the server can't keep up with the rate if latency grows during the run."""
+    finished = sorted(evidence.finished, key=lambda record: record.intended_ns)
+    if evidence.level.request_rate is None or len(finished) < LEAST_FOR_GROWTH:
+        return None
+    e2e = np.array([record.end_ns - record.intended_ns for record in finished], np.float64)
+    early, late = (float(half.mean()) for half in np.array_split(e2e, 2))
+    if late <= MOST_GROWTH * early:
+        return None
+    return f"not stationary: latency grew {late / early:.1f}-fold from one half to the other"
+
+
+def _cache_warm(evidence: Evidence) -> str | None:
+    cached, total = evidence.metrics["cached_tokens"], evidence.metrics["total_input_tokens"]
+    if not total or cached <= MOST_CACHED_SHARE * total or cached <= 2 * len(evidence.finished):
+        return None
+    return f"{cached / total:.0%} of the prompt tokens came from the server's prefix cache"
+
+
+def _client_busy(evidence: Evidence) -> str | None:
+    if evidence.facts.busy <= MOST_BUSY:
+        return None
+    return f"the load client was saturated ({evidence.facts.busy:.0%} of a core)"
+
+
+def _client_behind(evidence: Evidence) -> str | None:
+    """Reads later than the next token merge two arrivals into one, whoever stamps them."""
+    lag_ms, gap_ms = evidence.facts.lag_p99_ns / 1e6, evidence.metrics.get("median_icl_ms", 0.0)
+    if not gap_ms or lag_ms <= max(gap_ms, LEAST_LATE_MS):
+        return None
+    return f"the load client read {lag_ms:.1f} ms late (99th percentile): tokens were merged"
+
+
+def _clock_stepped(evidence: Evidence) -> str | None:
+    step_ns = evidence.facts.clock_step_ns
+    if step_ns <= _CLOCK_STEP_NS or evidence.facts.timestamps != "kernel":
+        return None
+    return f"the system clock was stepped by {step_ns / 1e6:.1f} ms during the run"
