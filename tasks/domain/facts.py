@@ -26,13 +26,18 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class PackageFacts:
-    """One importable package of a stack; `error` is the last line of its failed import."""
+    """One importable package of a stack.
+
+    `error` is the deciding line of its failed import, None where it succeeded or where there is
+    no such package; `origin` is the file that it comes from.
+    """
 
     name: str
     version: str | None
     imported: bool
     import_s: float = 0.0
     error: str | None = None
+    origin: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +57,13 @@ class GpuFacts:
 class Flag:
     """One launch option of the installed SGLang: its names, underscored, without dashes.
 
-    `choices` is empty where any value will do.
+    `needs_value` is false where the bare flag will do as well; `choices` is empty where any value
+    will do.
     """
 
     names: tuple[str, ...]
     takes_value: bool
+    needs_value: bool
     choices: tuple[str, ...] = ()
 
 
@@ -66,8 +73,10 @@ class SystemFacts:
 
     `driver_cuda` is the newest CUDA that the driver serves (13000 is 13.0), `driver_status` what
     `cuInit` said (`ok`, or the error), empty where there is no driver library. `paths` tells for
-    each path that was asked about whether it is there. `cuda_home` is the toolkit's folder with
-    what its nvcc says, empty where there is none.
+    each path that was asked about whether it is there; `libraries` where each shared library that
+    an import missed, or another version of it, lies. `cuda_home` is the toolkit's folder, empty
+    where there is none; `tools` maps nvcc and each ptxas that a variable names to its release
+    (`13.0`), empty where it can't be run.
     """
 
     glibc: str = ""
@@ -77,8 +86,9 @@ class SystemFacts:
     shm_free_bytes: int | None = None
     disk_free_bytes: int | None = None
     cuda_home: str = ""
-    nvcc: str = ""
+    tools: Mapping[str, str] = field(default_factory=dict)
     paths: Mapping[str, bool] = field(default_factory=dict)
+    libraries: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +97,10 @@ class StackFacts:
 
     `flags` are the names of the launch options that the installed SGLang knows, without dashes
     and underscored, and `options` what is known of each; empty where they could not be read, and
-    `flags_error` says why. `distributions` are the installed wheels that
-    matter, by their name on the package index. `error` says why the interpreter can't be run at
-    all; everything else is empty then.
+    `flags_error` says why. `distributions` are the installed wheels that matter, by their name on
+    the package index, and `pins` the versions of them that SGLang's wheel asks for. `startup` is
+    what the interpreter complained of before it ran anything, such as a sitecustomize that raises;
+    `error` says why it can't be run at all, and everything else is empty then.
     """
 
     interpreter: str
@@ -103,7 +114,9 @@ class StackFacts:
     options: tuple[Flag, ...] = ()
     flags_error: str = ""
     distributions: Mapping[str, str] = field(default_factory=dict)
+    pins: Mapping[str, str] = field(default_factory=dict)
     system: SystemFacts = field(default_factory=SystemFacts)
+    startup: str = ""
     error: str = ""
 
     def package(self, name: str) -> PackageFacts | None:
