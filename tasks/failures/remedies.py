@@ -6,10 +6,13 @@ from dataclasses import dataclass, replace
 from tasks.domain.configuration import ServerConfiguration, Value
 from tasks.domain.diagnosis import Action, Diagnosis, Remedy
 from tasks.failures.catalogue import BY_NAME
+from tasks.failures.spread import spread
 
 DEFAULT_MEM_FRACTION = 0.88
 """SGLang's own `--mem-fraction-static` on one GPU where nothing was said; it varies with size."""
 _FRACTIONS = {"mem_fraction_static": (0.1, 0.95)}
+__all__ = ["NextStep", "Prune", "Retry", "Stop", "apply", "next_step", "spread"]
+
 ONCE_MORE = Remedy("try once more")
 NEXT_STACK = Remedy("take the next software stack", another_stack=True)
 

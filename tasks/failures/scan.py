@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from tasks.domain.diagnosis import Evidence, Phase
 from tasks.failures.catalogue import MODES
-from tasks.failures.catalogue.entry import Mode, Sign, Variant, Weight
+from tasks.failures.catalogue.entry import Mode, Sign, Variant
 from tasks.failures.text import exception_name, is_noise, plain, regex, shown, stamp
 from tasks.failures.timeline import Timeline, phase_within
 

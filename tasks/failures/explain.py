@@ -1,0 +1,225 @@
+"""Put a failure before a person, as a Markdown page, and before a program, as JSON."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tasks.domain.configuration import Attempt
+from tasks.domain.diagnosis import Action, Diagnosis, Remedy
+from tasks.domain.facts import Finding, GpuFacts
+from tasks.failures.catalogue import BY_NAME
+from tasks.failures.text import plain
+
+LAST_LINES = 200
+
+_FOLLOWS = {
+    Action.RETRY: "The sweep launches again with the remedy, if it hasn't tried that yet.",
+    Action.PRUNE: "The sweep gives this configuration up and goes on.",
+    Action.STOP: "The sweep stops on this host unless another software stack is listed.",
+}
+
+Json = str | int | float | bool | None | Mapping[str, "Json"] | Sequence["Json"]
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What else is known of the host and the launch; what isn't is left out of the page.
+
+    `log_path` says where the whole log is; `good_env` is the environment of the last launch that
+    came up.
+    """
+
+    log: str = ""
+    log_path: str = ""
+    good_env: Mapping[str, str] | None = None
+    gpus: Sequence[GpuFacts] = ()
+    findings: Sequence[Finding] = field(default=())
+
+
+def failure_page(attempt: Attempt, around: Surroundings | None = None) -> str:
+    """Write the page on a failed attempt: cause, evidence, cure, what follows, the command."""
+    around = around or Surroundings()
+    diagnosis = attempt.diagnosis
+    if diagnosis is None:
+        return f"# Attempt {attempt.number} didn't fail\n"
+    sections = [
+        f"# {diagnosis.mode}\n\n{diagnosis.explanation}\n\n{_summary(attempt, diagnosis)}",
+        _evidence(diagnosis),
+        _cure(diagnosis, attempt.remedies),
+        _command(attempt),
+        _difference(attempt, around.good_env),
+        _gpus(around.gpus),
+        _findings(around.findings),
+        _log(around, attempt.folder),
+    ]
+    return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _summary(attempt: Attempt, diagnosis: Diagnosis) -> str:
+    """Tabulate which launch it was and how it ended."""
+    exit_code = "still running" if attempt.exit_code is None else str(attempt.exit_code)
+    rows = [
+        ("attempt", f"{attempt.number} of repeat {attempt.repeat}"),
+        ("phase", diagnosis.phase.value.replace("_", " ")),
+        ("exit code", exit_code),
+        ("stack", f"`{attempt.stack}`"),
+        ("what follows", f"**{diagnosis.action}**: {_FOLLOWS[diagnosis.action]}"),
+    ]
+    if diagnosis.docs:
+        rows.append(("more", f"`{diagnosis.docs}`"))
+    return "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)
+
+
+def _evidence(diagnosis: Diagnosis) -> str:
+    """Quote the deciding lines with their numbers."""
+    if not diagnosis.evidence:
+        return "## Evidence\n\nThe log says nothing; the end of the process decided."
+    width = len(str(max(one.line for one in diagnosis.evidence)))
+    lines = "\n".join(f"{one.line:>{width}}  {one.text}" for one in diagnosis.evidence)
+    return f"## Evidence\n\n{_block(lines)}"
+
+
+def _cure(diagnosis: Diagnosis, tried: Sequence[Remedy]) -> str:
+    """Say what cures it, why that may be done by itself, and what was in force already."""
+    lines = ["## Cure"]
+    if diagnosis.remedy:
+        lines.append(f"{diagnosis.remedy.summary}: {changes(diagnosis.remedy)}.")
+        mode = BY_NAME.get(diagnosis.mode)
+        if mode and mode.check:
+            lines.append(f"It helps where this holds: {mode.check}.")
+        lines.append(_safety(diagnosis.remedy))
+    else:
+        lines.append("Nothing that may be done without a person.")
+    if tried:
+        lines.append("Already in force: " + "; ".join(remedy.summary for remedy in tried) + ".")
+    return "\n\n".join(lines)
+
+
+def _safety(remedy: Remedy) -> str:
+    """Say why a remedy may be applied without asking."""
+    if remedy.alters:
+        return "It is reversible, but changes what is measured: the row is marked `altered`."
+    return "It is reversible and doesn't change what is measured."
+
+
+def changes(remedy: Remedy) -> str:
+    """List what a remedy changes, as a person would type it."""
+    parts = [f"`{name}={value}`" for name, value in remedy.env.items()]
+    for name, value in remedy.args.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is None or value is False:
+            parts.append(f"no `{flag}`")
+        else:
+            parts.append(f"`{flag}`" if value is True else f"`{flag} {value}`")
+    parts += [f"`{name}` times {factor:g}" for name, factor in remedy.scale_args.items()]
+    parts += [f"`{old}` becomes `{new}`" for old, new in remedy.rename_args.items()]
+    parts += [f"clean up {what.value.replace('_', ' ')}" for what in remedy.cleanup]
+    parts += ["another port"] if remedy.another_port else []
+    parts += ["the next software stack"] if remedy.another_stack else []
+    parts += [f"wait {remedy.wait_s:g} s"] if remedy.wait_s else []
+    parts += [f"{remedy.longer_timeout:g} times the time"] if remedy.longer_timeout != 1.0 else []
+    return ", ".join(parts) or "nothing, it is only repeated"
+
+
+def _command(attempt: Attempt) -> str:
+    """Give the command to reproduce it by hand."""
+    env = [f"{name}={shlex.quote(value)}" for name, value in sorted(attempt.env.items())]
+    words = [*env, *(shlex.quote(word) for word in attempt.command)]
+    lines: list[str] = []
+    for word in words:
+        glued = lines and not word.startswith("-") and lines[-1].startswith("-")
+        if glued and " " not in lines[-1]:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return "## By hand\n\n" + _block(" \\\n  ".join(lines), "sh")
+
+
+def _difference(attempt: Attempt, good_env: Mapping[str, str] | None) -> str:
+    """Show what differs from the environment of the last launch that came up."""
+    if good_env is None:
+        return ""
+    names = sorted({*attempt.env, *good_env})
+    lines = [
+        f"{sign}{name}={env[name]}"
+        for name in names
+        for sign, env in (("-", good_env), ("+", attempt.env))
+        if name in env and attempt.env.get(name) != good_env.get(name)
+    ]
+    title = "## Environment against the last launch that came up\n\n"
+    return title + (_block("\n".join(lines), "diff") if lines else "The same.")
+
+
+def _gpus(gpus: Sequence[GpuFacts]) -> str:
+    """Tabulate the GPUs."""
+    if not gpus:
+        return ""
+    rows = [
+        f"| {gpu.index} | {gpu.name} | {gpu.memory_used_mib:,} of {gpu.memory_total_mib:,} MiB |"
+        for gpu in gpus
+    ]
+    return "## GPUs\n\n| | | memory used |\n| --- | --- | --- |\n" + "\n".join(rows)
+
+
+def _findings(findings: Sequence[Finding]) -> str:
+    """List what the check of the stack found."""
+    if not findings:
+        return ""
+    lines = [f"- **{one.severity}** {one.summary}. {one.fix}".rstrip() for one in findings]
+    return "## The software stack\n\n" + "\n".join(lines)
+
+
+def _log(around: Surroundings, folder: str) -> str:
+    """Show the log's end, and say where the rest is."""
+    where = around.log_path or (f"{folder}/server.log" if folder else "")
+    lines = plain(around.log).replace("\r", "\n").rstrip("\n").split("\n")[-LAST_LINES:]
+    parts = ["## Log"] if where or around.log else []
+    parts += [f"Whole log: `{where}`"] if where else []
+    parts += (
+        [f"Its last {len(lines)} lines:\n\n{_block(chr(10).join(lines))}"] if around.log else []
+    )
+    return "\n\n".join(parts)
+
+
+def _block(text: str, language: str = "text") -> str:
+    """Fence a text so that no fence inside it ends the block."""
+    fence = "```"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+def as_json(diagnosis: Diagnosis | None) -> dict[str, Json]:
+    """Give a diagnosis as `sglang-sweep diagnose --json` prints it; a healthy log has nulls."""
+    if diagnosis is None:
+        return dict.fromkeys(("failure", "phase", "action", "remedy", "explanation", "docs")) | {
+            "evidence": []
+        }
+    return {
+        "failure": diagnosis.mode,
+        "phase": diagnosis.phase.value,
+        "action": diagnosis.action.value,
+        "remedy": _remedy_json(diagnosis.remedy),
+        "evidence": [{"line": one.line, "text": one.text} for one in diagnosis.evidence],
+        "explanation": diagnosis.explanation,
+        "docs": diagnosis.docs,
+    }
+
+
+def _remedy_json(remedy: Remedy | None) -> dict[str, Json] | None:
+    """Give a remedy with every field, so that a reader needs no defaults."""
+    if remedy is None:
+        return None
+    return {
+        "summary": remedy.summary,
+        "env": dict(remedy.env),
+        "args": dict(remedy.args),
+        "scale_args": dict(remedy.scale_args),
+        "rename_args": dict(remedy.rename_args),
+        "cleanup": [what.value for what in remedy.cleanup],
+        "another_port": remedy.another_port,
+        "another_stack": remedy.another_stack,
+        "wait_s": remedy.wait_s,
+        "longer_timeout": remedy.longer_timeout,
+        "alters": remedy.alters,
+    }
