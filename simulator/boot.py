@@ -13,8 +13,7 @@ from pathlib import Path
 from simulator import logs, messages, processes
 from simulator.devices import OTHER_MIB, Holder, control_files, holders, visible_gpus
 from simulator.flags import server_args
-from simulator.launch import Launch
-from simulator.model import graph_max_bs
+from simulator.launch import Launch, capture_sizes
 
 IMPORT_S, DISTRIBUTED_S, LOAD_S, POOL_S, GRAPH_S, WARMUP_S = 6.0, 3.0, 42.0, 1.5, 0.35, 1.5
 SHARDS = 8
@@ -171,7 +170,7 @@ class Boot:
 
     def _capture(self, draft: bool) -> None:
         """Capture the graphs, largest first, unless they are off."""
-        largest = graph_max_bs(self.launch.configuration)
+        largest = self.launch.configuration.cuda_graph_max_bs
         if not largest:
             return
         which = "draft cuda graph" if draft else "cuda graph"
@@ -211,17 +210,11 @@ class Boot:
         left = max(0.1, self._left_gb())
         self._say(
             f"max_total_num_tokens={memory.max_total_num_tokens}, "
-            f"chunked_prefill_size={launch.configuration.chunked_prefill_size or 8192}, "
+            f"chunked_prefill_size={launch.configuration.chunked_prefill_size}, "
             f"max_prefill_tokens={longest}, "
             f"max_running_requests={memory.max_running_requests}, "
             f"context_len={launch.context_length}, available_gpu_mem={left:.2f} GB"
         )
-
-
-def capture_sizes(largest: int) -> list[int]:
-    """Return the batch sizes that get a graph: dense while small, every 8th, then every 16th."""
-    sizes = {1, 2, 4, *range(8, 257, 8), *range(272, 513, 16), *range(544, largest + 1, 32)}
-    return sorted({size for size in sizes if size <= largest} | {largest})
 
 
 def _bar(text: str, done: int, total: int, seconds: float, blocks: bool = False) -> str:

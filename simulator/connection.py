@@ -1,6 +1,7 @@
 """One client's connection: bytes in, bytes out, and whether a response is under way."""
 
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from simulator.wire import CONTINUE, Head, HttpRequest, parse_head, parse_request
@@ -12,6 +13,7 @@ class Connection:
 
     sock: socket.socket
     peer: str
+    on_blocked: Callable[["Connection"], None] = lambda _: None
     fd: int = -1
     received: bytearray = field(default_factory=bytearray)
     unsent: bytearray = field(default_factory=bytearray)
@@ -39,6 +41,7 @@ class Connection:
             return
         if sent < len(data):
             self.unsent += data[sent:]
+            self.on_blocked(self)
 
     def flush(self) -> None:
         """Send what was kept."""

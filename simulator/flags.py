@@ -13,6 +13,8 @@ from typing import Any
 
 DATA = Path(__file__).parent / "flags_data"
 DEFAULT_VERSION = "0.5.9"
+DEFAULT_GRAPH_MAX_BS = 512
+DEFAULT_CHUNK = 8192
 TYPES: dict[str, Callable[[str], object]] = {"int": int, "float": float, "str": str}
 
 
@@ -30,19 +32,20 @@ class Speculation:
 class Configuration:
     """The part of a launch that changes what the server does; None means "not given".
 
-    `arguments` is everything, under the names of SGLang's `ServerArgs` and in their order.
+    `cuda_graph_max_bs` is the largest batch that runs as a graph, 0 where graphs are off.
+    `arguments` is everything, under the names of SGLang's `ServerArgs` and in their order, with
+    what SGLang fills in by itself; `given` names what was asked for.
     """
 
     model_path: str
     host: str
     port: int
     tp_size: int
-    cuda_graph_max_bs: int | None
-    disable_cuda_graph: bool
+    cuda_graph_max_bs: int
     mem_fraction_static: float | None
     max_running_requests: int | None
     max_total_tokens: int | None
-    chunked_prefill_size: int | None
+    chunked_prefill_size: int
     context_length: int | None
     disable_radix_cache: bool
     speculation: Speculation | None
@@ -78,8 +81,8 @@ def _options(flag: Mapping[str, Any]) -> dict[str, Any]:
 class _Switch(argparse.Action):
     """`--x` sets true, `--no-x` false; both names are in the facts, so argparse adds none."""
 
-    def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any) -> None:
-        super().__init__(option_strings, dest, nargs=0, **kwargs)
+    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS)
 
     def __call__(
         self,
@@ -115,16 +118,13 @@ def _configure(arguments: dict[str, Any], given: frozenset[str], version: str) -
     for name in ("tokenizer_path", "served_model_name"):
         arguments[name] = arguments[name] or arguments["model_path"]
     speculation = _speculation(arguments)
-    graph_key = "cuda_graph_max_bs"
-    if graph_key not in arguments:
-        graph_key = "cuda_graph_max_bs_decode"
+    arguments["chunked_prefill_size"] = arguments["chunked_prefill_size"] or DEFAULT_CHUNK
     return Configuration(
         model_path=arguments["model_path"],
         host=arguments["host"],
         port=arguments["port"],
         tp_size=arguments["tp_size"],
-        cuda_graph_max_bs=arguments[graph_key],
-        disable_cuda_graph=_eager(arguments),
+        cuda_graph_max_bs=_graph_max_bs(arguments),
         mem_fraction_static=arguments["mem_fraction_static"],
         max_running_requests=arguments["max_running_requests"],
         max_total_tokens=arguments["max_total_tokens"],
@@ -136,6 +136,13 @@ def _configure(arguments: dict[str, Any], given: frozenset[str], version: str) -
         given=given,
         version=version,
     )
+
+
+def _graph_max_bs(arguments: dict[str, Any]) -> int:
+    """Return the largest captured batch, and fill in the default where none was given."""
+    key = "cuda_graph_max_bs" if "cuda_graph_max_bs" in arguments else "cuda_graph_max_bs_decode"
+    arguments[key] = arguments[key] or DEFAULT_GRAPH_MAX_BS
+    return 0 if _eager(arguments) else int(arguments[key])
 
 
 def _eager(arguments: Mapping[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,8 +79,9 @@ def plan(
     root = Path(environment["SIMULATOR_ROOT"]) if environment.get("SIMULATOR_ROOT") else None
     faults = strike(scenario.faults, configuration, environment, root)
     broken = faults.get("garbage") or faults.get("nan")
+    memory = memory_of(configuration, scenario.parameters, checkpoint_mib(configuration.model_path))
     return Launch(
-        configuration=configuration,
+        configuration=replace(configuration, arguments=resolved(configuration, memory)),
         scenario=scenario,
         faults=faults,
         root=root,
@@ -92,7 +93,23 @@ def plan(
             scenario.parameters,
             broken.number("speedup", 1.0) if broken else 1.0,
         ),
-        memory=memory_of(
-            configuration, scenario.parameters, checkpoint_mib(configuration.model_path)
-        ),
+        memory=memory,
     )
+
+
+def resolved(configuration: Configuration, memory: Memory) -> dict[str, Any]:
+    """Return the arguments with what SGLang works out from the host before it logs them."""
+    arguments = dict(configuration.arguments)
+    arguments["mem_fraction_static"] = memory.mem_fraction_static
+    arguments["attention_backend"] = arguments["attention_backend"] or "flashinfer"
+    if configuration.speculation:
+        arguments["max_running_requests"] = memory.max_running_requests
+    if "cuda_graph_bs" in arguments and configuration.cuda_graph_max_bs:
+        arguments["cuda_graph_bs"] = capture_sizes(configuration.cuda_graph_max_bs)
+    return arguments
+
+
+def capture_sizes(largest: int) -> list[int]:
+    """Return the batch sizes that get a graph: dense while small, every 8th, then every 16th."""
+    sizes = {1, 2, 4, *range(8, 257, 8), *range(272, 513, 16), *range(544, largest + 1, 32)}
+    return sorted({size for size in sizes if size <= largest} | {largest})

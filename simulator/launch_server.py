@@ -25,6 +25,7 @@ from simulator.service import Service
 
 DRAIN_CHECK_S = 5.0  # SGLang looks every so often whether the last request is done
 PORT_TAKEN_EXIT = 3
+BAD_SCENARIO_EXIT = 64  # of the simulator alone: no exit status of SGLang
 
 
 class SchedulerDied(Exception):
@@ -79,9 +80,9 @@ class Supervisor:
         logs.uvicorn(f"Started server process [{os.getpid()}]")
         logs.uvicorn("Waiting for application startup.")
         logs.uvicorn("Application startup complete.")
-        if "port-taken" in self.launch.faults:
-            occupy(arguments.host, arguments.port)
         try:
+            if "port-taken" in self.launch.faults:
+                occupy(arguments.host, arguments.port)
             listener = listen(arguments.host, arguments.port)
         except OSError as error:
             return self._port_taken(error)
@@ -221,7 +222,11 @@ def _quiet_collector() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    host = scenario.load(os.environ.get("SIMULATOR_SCENARIO"))
+    try:
+        host = scenario.load(os.environ.get("SIMULATOR_SCENARIO"))
+    except scenario.ScenarioError as error:
+        logs.write(f"simulator.launch_server: {error}\n")
+        return BAD_SCENARIO_EXIT
     configuration = flags.parse(sys.argv[1:] if argv is None else argv, host.sglang_version)
     config = read_model_config(configuration.model_path)
     launch = plan(configuration, host, config or {})

@@ -27,7 +27,6 @@ from dataclasses import dataclass, field
 
 from simulator.flags import Configuration
 
-DEFAULT_GRAPH_MAX_BS = 512
 SPECULATIVE_MAX_RUNNING = 48  # what SGLang assumes where speculation is on and nothing is asked
 
 
@@ -150,7 +149,7 @@ def speed_of(
     p, tp = parameters, configuration.tp_size
     octave = math.log2(channels(environment, p) / p.best_channels)
     comm = p.comm_ms * (1 + p.channel_penalty * octave**2) * (2 * (tp - 1) / tp) / 1.75
-    graph_bs = graph_max_bs(configuration)
+    graph_bs = configuration.cuda_graph_max_bs
     above = max(0.0, math.log2(max(1, graph_bs) / p.graph_pool_knee))
     speculation = configuration.speculation
     acceptance = p.other_acceptance
@@ -170,13 +169,6 @@ def speed_of(
     )
 
 
-def graph_max_bs(configuration: Configuration) -> int:
-    """Return the largest batch that runs as a captured graph; 0 where graphs are off."""
-    if configuration.disable_cuda_graph:
-        return 0
-    return configuration.cuda_graph_max_bs or DEFAULT_GRAPH_MAX_BS
-
-
 def channels(environment: Mapping[str, str], parameters: Parameters) -> int:
     """Return NCCL's channels: its own choice, pushed into what the environment allows."""
     low = int(environment.get("NCCL_MIN_NCHANNELS") or 1)
@@ -192,7 +184,7 @@ def memory_of(
     weights = weights_total_mib / configuration.tp_size if weights_total_mib else p.weights_mib
     if configuration.speculation:
         weights += p.draft_weights_mib
-    graph = graph_max_bs(configuration) * p.graph_mib_per_bs
+    graph = configuration.cuda_graph_max_bs * p.graph_mib_per_bs
     asked = configuration.mem_fraction_static
     fraction = asked or round((p.gpu_mib - p.activation_mib - graph) / p.gpu_mib, 3)
     kv = fraction * p.gpu_mib - weights

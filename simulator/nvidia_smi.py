@@ -135,8 +135,7 @@ def table(
             raise Refused(f'Field "{name}" is not a valid field to query.\n')
     nounits = "nounits" in formats
     lines = [] if "noheader" in formats else [", ".join(_title(n, fields, nounits) for n in asked)]
-    for row in rows:
-        lines.append(", ".join(_cell(fields[name], row, nounits) for name in asked))
+    lines += (", ".join(_cell(fields[name], row, nounits) for name in asked) for row in rows)
     return lines
 
 

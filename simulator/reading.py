@@ -45,7 +45,7 @@ def read_generate(
     params = body.get("sampling_params") or {}
     return _asked(
         _prompt(ids if text is None else text),
-        int(_or(params.get("max_new_tokens"), GENERATE_DEFAULT)),
+        _whole(params.get("max_new_tokens"), GENERATE_DEFAULT),
         params,
         context_length,
         stream=bool(body.get("stream")),
@@ -61,7 +61,7 @@ def read_completion(body: Mapping[str, Any], context_length: int) -> Asked:
     """Read a `/v1/completions` body."""
     if "prompt" not in body:
         raise Invalid("prompt: Field required", openai=True)
-    limit = int(_or(body.get("max_tokens"), COMPLETION_DEFAULT))
+    limit = _whole(body.get("max_tokens"), COMPLETION_DEFAULT)
     return _openai(body, _prompt(body["prompt"]), limit, context_length)
 
 
@@ -74,8 +74,9 @@ def read_chat(body: Mapping[str, Any], context_length: int) -> Asked:
     for message in messages:
         prompt += TURN + encode(str(message.get("role"))) + encode(_content(message))
     prompt += ASSISTANT
-    limit = _or(body.get("max_completion_tokens"), body.get("max_tokens"))
-    return _openai(body, prompt, int(_or(limit, context_length - len(prompt) - 1)), context_length)
+    asked = body.get("max_completion_tokens", body.get("max_tokens"))
+    limit = _whole(asked, context_length - len(prompt) - 1)
+    return _openai(body, prompt, limit, context_length)
 
 
 def _openai(body: Mapping[str, Any], prompt: Tokens, limit: int, context_length: int) -> Asked:
@@ -100,7 +101,7 @@ def _asked(
         prompt=prompt,
         output_len=max(1, natural if ends else limit),
         stops_by_itself=ends,
-        sampled=float(_or(params.get("temperature"), 1.0)) > 0,
+        sampled=params.get("temperature") != 0,
         **rest,
     )
 
@@ -140,5 +141,9 @@ def _content(message: Mapping[str, Any]) -> str:
     return " ".join(str(part.get("text", "")) for part in content)
 
 
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value
+def _whole(value: object, default: int) -> int:
+    """Read a whole number where JSON may have null; a text that is none is refused."""
+    try:
+        return default if value is None else int(str(value))
+    except ValueError as error:
+        raise Invalid(f"{value!r} is no whole number") from error

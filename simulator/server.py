@@ -104,7 +104,7 @@ class Server:
                 return
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connection = Connection(sock, f"{address[0]}:{address[1]}")
+            connection = Connection(sock, f"{address[0]}:{address[1]}", self._settle)
             self.connections[connection.fd] = connection
             self._poll.register(connection.fd, READ)
 

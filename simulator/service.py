@@ -37,6 +37,7 @@ class Service:
     on_fatal_request: Callable[[], None] = lambda: None
     startup_s: float = 0.0
     requests: int = 0
+    generations: int = 0
     decode_steps: int = 0
     throughput: float = 0.0
     _wall_offset_s: float = 0.0
@@ -49,7 +50,7 @@ class Service:
         engine = Engine(
             launch.speed,
             launch.memory,
-            chunk=launch.configuration.chunked_prefill_size or 8192,
+            chunk=launch.configuration.chunked_prefill_size,
             time_scale=launch.scenario.time_scale,
             radix=not launch.configuration.disable_radix_cache,
         )
@@ -108,9 +109,16 @@ class Service:
         self, connection: Connection, asked: Asked, form: Format, now_s: float
     ) -> bytes | None:
         self._refuse_early(now_s)
-        self.requests += 1
-        if self.requests == self.fatal_request:
+        self.generations += 1
+        if self.generations == self.fatal_request:
             self.on_fatal_request()
+        return self._submit(connection, asked, form, now_s)
+
+    def _submit(
+        self, connection: Connection, asked: Asked, form: Format, now_s: float
+    ) -> bytes | None:
+        """Hand a generation to the pacer; return the head of its stream, if it is one."""
+        self.requests += 1
         salt = self.requests if asked.sampled else 0
         job = Job(
             id=uuid.uuid4().hex,
@@ -135,8 +143,7 @@ class Service:
         if self.pacer.busy or now_s < self.ready_s:
             return response(200, b"")
         asked = Asked((0,), 1, stops_by_itself=False, stream=False)
-        self._start(connection, asked, Empty(), now_s)
-        return None
+        return self._submit(connection, asked, Empty(), now_s)
 
     def flush_cache(self, *_: object) -> bytes:
         flushed = not self.pacer.busy and self.engine.flush()

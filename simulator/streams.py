@@ -67,7 +67,7 @@ class Format(Protocol):
         ...
 
 
-def _dump(value: Any) -> bytes:
+def _dump(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":")).encode()
 
 

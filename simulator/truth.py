@@ -96,7 +96,7 @@ def answer(query: Mapping[str, Any], default: scenario.Scenario) -> dict[str, An
         engine = Engine(
             speed,
             memory,
-            chunk=configuration.chunked_prefill_size or 8192,
+            chunk=configuration.chunked_prefill_size,
             time_scale=host.time_scale,
             radix=not configuration.disable_radix_cache,
         )

@@ -4,7 +4,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
-from typing import Any
 
 REASONS = {
     200: "OK",
@@ -115,7 +114,7 @@ def response(status: int, body: bytes, content_type: str = "application/json") -
     return head.encode() + body
 
 
-def json_response(value: Any, status: int = 200) -> bytes:
+def json_response(value: object, status: int = 200) -> bytes:
     return response(status, json.dumps(value, separators=(",", ":")).encode())
 
 
