@@ -4,7 +4,7 @@
 
 Everything goes below DIR (`.real-sglang` in the project unless said otherwise); nothing outside it
 is touched but pip's cache. Three steps, each skipped while its inputs are the same as when it last
-succeeded: the environment (`DIR/venv`, 2.7 GB), the model (`DIR/models/tiny`, 0.9 MB), and a check
+succeeded: the environment (`DIR/venv`, 3 GB), the model (`DIR/models/tiny`, 0.9 MB), and a check
 that SGLang imports. Progress goes to stderr, the output of pip and of the steps to
 `DIR/install.log`, and with `--json` the definition of the host to stdout. Exit status 1 says, in
 one line, why this machine can't have it and what to do about it.
@@ -186,7 +186,7 @@ def make_environment(place: Place, asked_python: str | None) -> None:
     """Make the virtual environment afresh and install the requirements into it."""
     check_machine(place.root)
     python = choose_python(asked_python)
-    say(f"installing 2.7 GB with {python}; this takes minutes")
+    say(f"installing 3 GB with {python}; this takes minutes")
     run(
         place,
         [python, "-m", "venv", "--clear", str(place.venv)],
