@@ -121,6 +121,8 @@ def notes(page: View) -> Iterator[Text]:
     for row in told[:_MOST_NOTES]:
         colour = _COLOURS[row.result.verdict]
         yield Text.assemble((row.result.trial.label, colour), f"  {row.note}")
+    if page.shared_remedies:
+        yield Text(f"all measured with {page.shared_remedies}")
     if len(told) > _MOST_NOTES:
         yield Text(f"and {len(told) - _MOST_NOTES} more", style="dim")
 

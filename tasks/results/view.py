@@ -1,6 +1,6 @@
 """What a report shows, as plain texts: the terminal and the HTML page lay out the same rows."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from settings.quantities import show_duration
@@ -58,7 +58,10 @@ class FailureRow:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A whole report: the decision, the table, the failures, what was not launched."""
+    """A whole report: the decision, the table, the failures, what was not launched and why.
+
+    `shared_remedies` were in force in every trial that was measured; no row repeats them.
+    """
 
     stored: StoredSweep
     selection: Selection
@@ -66,7 +69,8 @@ class View:
     metrics: tuple[str, ...]
     rows: tuple[TrialRow, ...]
     failures: tuple[FailureRow, ...]
-    unlaunched: tuple[TrialResult, ...]
+    unlaunched: Mapping[str, tuple[str, ...]]
+    shared_remedies: str = ""
 
     @property
     def counts(self) -> str:
@@ -90,14 +94,16 @@ def view(stored: StoredSweep) -> View:
     axes = varying_axes(result.trial.axes for result in stored.trials)
     metrics = headline_metrics(stored.sweep)
     ordered = _ordered(stored.trials, selection)
+    shared = _shared_remedies(ordered)
     return View(
         stored=stored,
         selection=selection,
         axes=axes,
         metrics=metrics,
-        rows=tuple(_row(stored, selection, result, axes, metrics) for result in ordered),
+        rows=tuple(_row(stored, selection, result, axes, metrics, shared) for result in ordered),
         failures=tuple(_failures(ordered)),
-        unlaunched=tuple(result for result in ordered if _unlaunched(result)),
+        unlaunched=_unlaunched(ordered),
+        shared_remedies=shared,
     )
 
 
@@ -114,6 +120,7 @@ def _row(
     result: TrialResult,
     axes: Sequence[str],
     metrics: Sequence[str],
+    shared: str,
 ) -> TrialRow:
     trial = result.trial
     best = selection.best is not None and selection.best.result is result
@@ -122,7 +129,7 @@ def _row(
         axes=tuple(_axis(result, name) for name in axes),
         metrics=tuple(_metric(selection, result, metric) for metric in metrics),
         gain=_gain(stored, selection, result),
-        note=_note(selection, result),
+        note=_note(selection, result, shared),
         best=best,
         tied=trial.trial_id in _ids(selection.tied),
     )
@@ -149,13 +156,20 @@ def _gain(stored: StoredSweep, selection: Selection, result: TrialResult) -> Rat
     return as_gain(stored.sweep, cell_ratio(result, baseline, selection.cell, selection.metric))
 
 
-def _note(selection: Selection, result: TrialResult) -> str:
+def _note(selection: Selection, result: TrialResult, shared: str) -> str:
     """Say why a trial isn't chosen, and under which remedies it was measured."""
     parts = [selection.excluded.get(result.trial.trial_id, "")]
-    if result.remedies:
-        word = "altered by" if result.altered else "with"
-        parts.append(f"{word} {remedies_text(result)}")
+    remedies = remedies_text(result)
+    if result.altered:
+        parts.append(f"altered by {remedies}")
+    elif remedies and remedies != shared:
+        parts.append(f"with {remedies}")
     return "; ".join(part for part in parts if part)
+
+
+def _shared_remedies(trials: Sequence[TrialResult]) -> str:
+    texts = {remedies_text(result) for result in trials if result.levels}
+    return texts.pop() if len(texts) == 1 else ""
 
 
 def _failures(ordered: Sequence[TrialResult]) -> Iterator[FailureRow]:
@@ -197,9 +211,14 @@ def _outcome(
             return "not cured"
 
 
-def _unlaunched(result: TrialResult) -> bool:
-    """Tell the trials that were decided without a launch from those still to come."""
-    return not result.attempts and result.verdict is not TrialVerdict.PENDING
+def _unlaunched(trials: Sequence[TrialResult]) -> dict[str, tuple[str, ...]]:
+    """Group the trials that were decided without a launch by the reason."""
+    found: dict[str, tuple[str, ...]] = {}
+    for result in trials:
+        if not result.attempts and result.verdict is not TrialVerdict.PENDING:
+            reason = result.reason or str(result.verdict)
+            found[reason] = (*found.get(reason, ()), result.trial.label)
+    return found
 
 
 def _ids(candidates: Sequence[Candidate]) -> list[str]:

@@ -111,4 +111,4 @@ def _percent(value: float) -> str:
 
 
 def _signed(value: float) -> str:
-    return f"{(value - 1) * 100:+.1f}"
+    return f"{(value - 1) * 100:+.1f}".replace("-", "−")
