@@ -3,12 +3,15 @@
 Apart from the store because it needs Polars, which a reader of sweeps does not.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from tasks.domain.configuration import TrialResult
-from tasks.results.files import write_whole
+from tasks.domain.measurement import LevelResult
+from tasks.results.files import replacing, write_whole
 from tasks.results.folders import SweepFolder
-from tasks.results.frames import save_requests, save_summary
+from tasks.results.frames import requests_frame, save_requests, save_summary
 from tasks.results.records import dump_trial
 from tasks.results.store import load_sweep_record, load_trials
 
@@ -29,3 +32,9 @@ def save_trial(folder: SweepFolder, result: TrialResult) -> TrialResult:
 def without_records(result: TrialResult) -> TrialResult:
     """Leave the requests out."""
     return replace(result, levels=tuple(replace(level, records=()) for level in result.levels))
+
+
+def save_levels(path: Path, levels: Sequence[LevelResult]) -> None:
+    """Write every request of some runs to a Parquet file, as requests.parquet has them."""
+    with replacing(path) as partial:
+        requests_frame(levels).write_parquet(partial)

@@ -1,6 +1,5 @@
 """Start one server on a host, detached, and know it again."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tasks.domain.errors import HostError
@@ -34,7 +33,7 @@ async def start(
 ) -> Launch:
     """Start a server under the host's supervisor; its lease is renewed as long as we hold it."""
     host = hold.host
-    folder = f"{host.run_folder}/launches/{mark.rstrip('/')}"
+    folder = launch_folder(host, mark)
     await host.write(f"{folder}/cmd.sh", command.script.encode(), executable=True)
     hold.folders.add(folder)
     await host.start(
@@ -48,27 +47,25 @@ async def start(
     return Launch(folder, mark, port, await host.transport.address(port), command)
 
 
-async def stop(hold: Hold, launch: Launch, grace_s: float) -> Ended:
-    """End the server with every descendant, verified gone.
+async def end_marked(hold: Hold, mark: str, grace_s: float) -> Ended:
+    """End a server with every descendant, verified gone; nothing to do is fine.
 
     Raises `HostError` naming the processes that outlived SIGKILL.
     """
-    ended = await hold.host.stop(launch.mark, grace_s)
-    hold.folders.discard(launch.folder)
+    ended = await hold.host.stop(mark, grace_s)
+    hold.folders.discard(launch_folder(hold.host, mark))
     if ended.left:
         pids = ", ".join(f"{process.pid} ({process.name})" for process in ended.left)
-        raise HostError(
-            hold.host.name, f"processes outlived SIGKILL: {pids}; the host needs a look"
-        )
+        raise HostError(hold.host.name, f"outlived SIGKILL: {pids}; the host needs a person")
     return ended
 
 
-async def whole_log(host: Host, launch: Launch, limit_bytes: int = 256 << 20) -> bytes:
-    """The server's log, up to a bound that only a runaway log reaches."""
+async def log_at(host: Host, folder: str, limit_bytes: int = 256 << 20) -> bytes:
+    """A server's log, up to a bound that only a runaway log reaches."""
     parts: list[bytes] = []
     size = 0
     while size < limit_bytes:
-        part = await host.read(f"{launch.folder}/server.log", size)
+        part = await host.read(f"{folder}/server.log", size)
         if not part:
             break
         parts.append(part)
@@ -76,6 +73,6 @@ async def whole_log(host: Host, launch: Launch, limit_bytes: int = 256 << 20) ->
     return b"".join(parts)
 
 
-def environment_of(command: CommandLine, host: Host) -> Mapping[str, str]:
-    """The variables that the server has on top of the host's login environment."""
-    return {**host.settings.env, **command.env}
+def launch_folder(host: Host, mark: str) -> str:
+    """Where a launch's files lie on the host."""
+    return f"{host.run_folder}/launches/{mark.rstrip('/')}"

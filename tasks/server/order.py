@@ -20,6 +20,7 @@ class LaunchOrder:
     configuration: ServerConfiguration
     stack: StackReport
     remedies: tuple[Remedy, ...]
+    trial_id: str
     number: int
     repeat: int
     mark: str

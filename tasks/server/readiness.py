@@ -14,7 +14,7 @@ from tasks.domain.diagnosis import Phase
 from tasks.domain.progress import Progress, report
 from tasks.hosts.host import Host, Watched
 from tasks.server.http import generates
-from tasks.server.launch import Launch, Patience, whole_log
+from tasks.server.launch import Launch, Patience, log_at
 from tasks.server.log import LogState, follow
 
 FatalLine = Callable[[str], bool]
@@ -110,7 +110,7 @@ async def _not_ready(
     if not watched.running and exit_code is None:
         await asyncio.sleep(0.2)
         exit_code = (await host.watch(launch.folder, launch.mark, signs.log_bytes)).exit_code
-    log = (await whole_log(host, launch)).decode(errors="replace")
+    log = (await log_at(host, launch.folder)).decode(errors="replace")
     stalled = watched.running and signs.fatal_since is None and signs.stolen_since is None
     return NotReady(exit_code, signs.log.phase, log, reason, stalled)
 

@@ -31,7 +31,7 @@ async def launch_server(
         return launched
     await acreate_markdown_artifact(
         markdown=page(launched.attempt),
-        key=f"launch-failed-{order.mark.strip('/').split('/')[1]}",
+        key=f"launch-failed-{order.trial_id}",
         description=f"{order.label}, attempt {order.number}: {diagnosis.mode}",
     )
     name = f"LaunchFailed: {diagnosis.mode}"

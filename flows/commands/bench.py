@@ -1,0 +1,121 @@
+"""`sglang-sweep bench`: load a server that already runs."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import orjson
+from pydantic import ValidationError
+from rich.console import Console
+
+from flows.commands.live import shown
+from settings.application import load
+from settings.faults import describe
+from settings.sweep import Workload
+from tasks.domain.errors import ExitStatus, InputError
+from tasks.domain.measurement import LevelResult
+from tasks.domain.progress import Progress, report
+from tasks.load.run import LoadProgress, bench
+from tasks.load.target import Level, Target
+
+_SHOWN = (
+    "output_throughput",
+    "request_throughput",
+    "mean_ttft_ms",
+    "p99_ttft_ms",
+    "mean_tpot_ms",
+    "median_itl_ms",
+    "p99_itl_ms",
+    "mean_e2e_latency_ms",
+    "concurrency",
+    "accept_length",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What the command line asks for; `workload` as it would stand in a sweep file."""
+
+    url: str
+    backend: Literal["sglang", "openai", "openai-chat"]
+    model: str
+    workload: Mapping[str, object]
+    seed: int
+    processes: int | None
+    out_file: Path | None
+    as_json: bool
+
+
+async def run_bench(asked: Asked, out: Console, err: Console) -> int:
+    """Run every level and print each result; Ctrl-C ends the load and keeps what was measured."""
+    settings, _ = load()
+    key = settings.api_key.get_secret_value() if settings.api_key else None
+    target = Target(asked.url, asked.backend, asked.model, api_key=key)
+    workload = _workload(asked.workload)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
+    results: list[LevelResult] = []
+    with shown(err):
+        async for result in bench(
+            target,
+            workload,
+            seed=asked.seed,
+            on_progress=_tell,
+            processes=asked.processes,
+            stop=stop,
+        ):
+            results.append(result)
+            _print_json(result) if asked.as_json else _print(result, out)
+    if asked.out_file is not None:
+        from tasks.results.saving import save_levels
+
+        save_levels(asked.out_file, results)
+    if stop.is_set():
+        return ExitStatus.INTERRUPTED
+    failed = sum(result.metrics.get("failed", 0) for result in results)
+    return ExitStatus.NOTHING_FEASIBLE if failed else ExitStatus.OK
+
+
+def _workload(fields: Mapping[str, object]) -> Workload:
+    try:
+        return Workload.model_validate(fields)
+    except ValidationError as error:
+        raise InputError("bench", [line for _, line in describe(error, Workload)]) from error
+
+
+def _tell(level: Level, progress: LoadProgress) -> None:
+    report(
+        Progress(
+            f"load {level}",
+            detail=f"{progress.requests_done}/{progress.requests} requests",
+            fraction=progress.requests_done / max(1, progress.requests),
+            tokens_per_s=progress.tokens_per_s,
+        )
+    )
+
+
+def _print_json(result: LevelResult) -> None:
+    """Metrics flat under their bench_serving names, with the verdict and the client's own facts."""
+    content = {
+        "level": result.level,
+        **result.metrics,
+        "verdict": str(result.verdict.validity),
+        "reasons": list(result.verdict.reasons),
+        "client": result.client,
+    }
+    sys.stdout.write(orjson.dumps(content).decode() + "\n")
+    sys.stdout.flush()
+
+
+def _print(result: LevelResult, out: Console) -> None:
+    verdict = result.verdict
+    colour = {"valid": "green", "suspect": "yellow", "invalid": "red"}[str(verdict.validity)]
+    reasons = f": {'; '.join(verdict.reasons)}" if verdict.reasons else ""
+    out.print(f"[bold]{result.level}[/]  [{colour}]{verdict.validity}[/]{reasons}")
+    for name in _SHOWN:
+        if name in result.metrics:
+            out.print(f"  {name:<22} {result.metrics[name]:>12,.2f}")

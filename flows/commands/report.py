@@ -1,0 +1,57 @@
+"""`report`, `compare`, `history`: what the store says."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+
+from settings.application import load
+from tasks.domain.errors import ExitStatus
+from tasks.results.comparison import CellVerdict, compare_sweeps, compare_with_baseline
+from tasks.results.folders import SweepFolder
+from tasks.results.history import history
+from tasks.results.report_json import report_json
+from tasks.results.store import load_sweep
+from tasks.results.terminal import print_comparison, print_history, print_report
+from tasks.results.view import view
+
+BASELINE = "baseline"
+
+
+def store() -> Path:
+    """The store that the settings name."""
+    settings, _ = load()
+    return Path(settings.store)
+
+
+def stored_json(sweep_id: str) -> Mapping[str, object]:
+    """A sweep's report for machines."""
+    return report_json(load_sweep(store(), sweep_id))
+
+
+def print_stored(sweep_id: str, out: Console, *, write: bool = True) -> None:
+    """Print a sweep's report; `write` makes its HTML page anew."""
+    stored = load_sweep(store(), sweep_id)
+    page = SweepFolder(store(), stored.record.sweep_id).report
+    if write:
+        from tasks.results.page import write_page
+
+        write_page(stored, page)
+    print_report(out, view(stored), page.resolve() if page.exists() else None)
+
+
+def print_compared(a: str, b: str, out: Console, *, force: bool) -> int:
+    """Print a comparison; the exit status tells whether something got slower."""
+    mine = load_sweep(store(), a)
+    if b == BASELINE:
+        found = compare_with_baseline(mine)
+    else:
+        found = compare_sweeps(mine, load_sweep(store(), b), force=force)
+    print_comparison(out, found)
+    slower = any(c.verdict is CellVerdict.SLOWER for pair in found.pairs for c in pair.cells)
+    return ExitStatus.NOTHING_FEASIBLE if slower and b != BASELINE else ExitStatus.OK
+
+
+def print_nights(name: str | None, last: int, out: Console) -> None:
+    """Print the history of a sweep, or of all."""
+    print_history(out, history(store(), name, last))

@@ -1,0 +1,53 @@
+"""`sglang-sweep run`: a sweep from the command line, with live progress and the report."""
+
+import asyncio
+from pathlib import Path
+
+from rich.console import Console
+
+from flows.commands.embedded_api import prefect_api
+from flows.commands.live import shown
+from flows.commands.report import print_stored
+from settings.application import Settings
+from settings.sweep import Sweep
+from tasks.domain.errors import ExitStatus
+from tasks.domain.progress import Progress, report
+from tasks.results.conclusion import NEEDS_PERSON
+
+
+async def run_sweep(
+    sweep: Sweep | None,
+    resume: str | None,
+    settings: Settings,
+    out: Console,
+    prefect_home: str | None = None,
+) -> int:
+    """Run a sweep to its end and print the report; the exit status says how it ended."""
+    with shown(out):
+        report(Progress("start", detail="waiting for the Prefect API"))
+        async with prefect_api(prefect_home):
+            from flows.outcome import data_of
+            from flows.sweep import sweep as sweep_flow
+
+            try:
+                state = await sweep_flow(sweep, resume, return_state=True)
+            except asyncio.CancelledError:
+                _tell_how_to_resume(out, settings)
+                raise
+        sweep_id = await data_of(state, str)
+    print_stored(sweep_id, out, write=False)
+    if state.is_completed():
+        return ExitStatus.OK
+    out.print(f"[red]{state.name}[/]: {state.message}")
+    needs_person = state.name == NEEDS_PERSON
+    return ExitStatus.HOST_NEEDS_PERSON if needs_person else ExitStatus.NOTHING_FEASIBLE
+
+
+def _tell_how_to_resume(out: Console, settings: Settings) -> None:
+    """After Ctrl-C: what is kept and how to go on."""
+    from tasks.results.store import list_sweeps
+
+    sweeps = list_sweeps(Path(settings.store)).sweeps
+    if sweeps:
+        newest = sweeps[0].sweep_id
+        out.print(f"interrupted; finished trials are kept: sglang-sweep run --resume {newest}")

@@ -1,0 +1,67 @@
+"""What the flows of one sweep share beside their parameters.
+
+A flow's parameters are what a person reads in the UI; the held host, the store's folder and the
+results so far are not, so they travel in a context variable.
+"""
+
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+
+from settings.sweep import Sweep
+from tasks.domain.answer import Answer
+from tasks.domain.configuration import Trial, TrialResult, TrialVerdict
+from tasks.domain.progress import Progress
+from tasks.results.folders import SweepFolder
+from tasks.server.site import Site
+
+
+@dataclass(slots=True)
+class Course:
+    """One sweep under way; `results` has every trial from the start, pending at first."""
+
+    sweep: Sweep
+    site: Site
+    folder: SweepFolder
+    results: dict[str, TrialResult]
+    rounds: int
+    done: int = 0
+    measured_s: list[float] = field(default_factory=list)
+    started: float = field(default_factory=time.monotonic)
+
+    @property
+    def reference(self) -> tuple[Answer, ...] | None:
+        """The baseline's answers, once there are some."""
+        answers = (result.answers for result in self.results.values() if result.trial.baseline)
+        return next(answers, ()) or None
+
+    @property
+    def eta_s(self) -> float | None:
+        """Time left by the mean of what has been measured; None before the first."""
+        if not self.measured_s:
+            return None
+        return sum(self.measured_s) / len(self.measured_s) * (self.rounds - self.done)
+
+    def out_of_budget(self) -> bool:
+        """Whether no new launch may start."""
+        budget_s = self.sweep.search.budget
+        return budget_s is not None and time.monotonic() - self.started > budget_s
+
+    def what(self, trial: Trial, phase: str, attempt: int | None = None) -> Progress:
+        """Where the sweep stands, for whoever watches."""
+        return Progress(
+            phase,
+            trial=self.done + 1,
+            trials=self.rounds,
+            label=trial.label,
+            attempt=attempt,
+            eta_s=self.eta_s,
+        )
+
+    def open_trials(self) -> list[Trial]:
+        """The trials that have not been given up."""
+        given_up = (TrialVerdict.PRUNED, TrialVerdict.INCORRECT, TrialVerdict.FAILED)
+        return [r.trial for r in self.results.values() if r.verdict not in given_up]
+
+
+course: ContextVar[Course] = ContextVar("course")

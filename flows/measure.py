@@ -1,0 +1,108 @@
+"""What is done with a server that serves: canary, then every level of every workload."""
+
+import zlib
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from flows.course import Course
+from flows.outcome import outcome_of
+from settings.sweep import Canary, Workload
+from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
+from tasks.domain.diagnosis import Phase
+from tasks.domain.measurement import LevelResult
+from tasks.domain.progress import Progress, report
+from tasks.failures.diagnosis import diagnose
+from tasks.load.run import LoadProgress
+from tasks.load.target import Level, Target, levels_of
+from tasks.load.task import drive_load
+from tasks.results.judgement import judged
+from tasks.server.attempt import undiagnosed
+from tasks.server.canary import CanaryReport
+from tasks.server.launch import Launch, log_at
+from tasks.server.order import LaunchOrder
+from tasks.server.task import check_answers
+
+
+async def measure(
+    now: Course, result: TrialResult, order: LaunchOrder, launch: Launch
+) -> TrialResult:
+    """Check and load a server; the result says what came of it.
+
+    A server that dies under load gives its attempt a diagnosis, as a launch that failed has.
+    """
+    result = replace(result, fingerprint=order.stack.fingerprint, remedies=order.remedies)
+    if now.sweep.canary.enabled:
+        found = await _asked(now, result, order, launch, now.sweep.canary)
+        if not found.ok:
+            return replace(result, verdict=TrialVerdict.INCORRECT, reason=found.fault)
+        result = replace(result, answers=found.answers)
+    levels: list[LevelResult] = []
+    for workload in now.sweep.workloads:
+        for level in levels_of(workload):
+            levels.append(await _loaded(now, order, launch, workload, level))
+            watched = await now.site.host.watch(launch.folder, launch.mark, 0)
+            if not watched.running:
+                return await _died(now, result, launch, watched.exit_code)
+    kept = [level for level in result.levels if level.repeat != order.repeat]
+    return judged(replace(result, levels=(*kept, *levels), repeats_done=order.repeat))
+
+
+async def _asked(
+    now: Course, result: TrialResult, order: LaunchOrder, launch: Launch, canary: Canary
+) -> CanaryReport:
+    """Put the canary's prompts to the server."""
+    report(replace(order.what, phase="canary"))
+    reference = None if result.trial.baseline else now.reference
+    run = check_answers(order.label, launch.base_url, canary, reference, return_state=True)
+    return await outcome_of(run, CanaryReport)
+
+
+async def _loaded(
+    now: Course, order: LaunchOrder, launch: Launch, workload: Workload, level: Level
+) -> LevelResult:
+    """Drive one level; the seed is the level's, so that every trial does the same work."""
+    seed = zlib.crc32(f"{workload.name}/{level}/{order.repeat}".encode())
+    what = replace(order.what, phase=f"load {workload.name} {level}")
+    report(what)
+    return await drive_load(
+        order.label,
+        Target(launch.base_url),
+        workload,
+        level,
+        order.repeat,
+        seed,
+        _teller(what),
+        _liveness(now, launch),
+    )
+
+
+def _teller(what: Progress) -> Callable[[LoadProgress], None]:
+    """Pass on how far the load is."""
+
+    def tell(progress: LoadProgress) -> None:
+        detail = f"{progress.requests_done}/{progress.requests} requests"
+        report(replace(what, detail=detail, tokens_per_s=progress.tokens_per_s))
+
+    return tell
+
+
+def _liveness(now: Course, launch: Launch) -> Callable[[], Awaitable[bool]]:
+    """Whether the server's process still lives."""
+
+    async def alive() -> bool:
+        return (await now.site.host.watch(launch.folder, launch.mark, 1 << 60)).running
+
+    return alive
+
+
+async def _died(
+    now: Course, result: TrialResult, launch: Launch, exit_code: int | None
+) -> TrialResult:
+    """Explain a server that served and then was gone."""
+    log = (await log_at(now.site.host, launch.folder)).decode(errors="replace")
+    diagnosis = diagnose(log, exit_code, Phase.SERVING) or undiagnosed(
+        Phase.SERVING, f"the server ended under load with exit status {exit_code}"
+    )
+    *before, last = result.attempts
+    died: Attempt = replace(last, exit_code=exit_code, diagnosis=diagnosis)
+    return replace(result, attempts=(*before, died))

@@ -1,0 +1,27 @@
+"""What a task brought, whether its state is a success or a failure that explains itself."""
+
+from collections.abc import Awaitable
+from typing import Any, TypeVar, cast
+
+from prefect.client.schemas.objects import State
+
+_T = TypeVar("_T")
+
+
+async def outcome_of(run: object, kind: type[_T]) -> _T:
+    """Await a task run that was asked for its state, and give the state's data.
+
+    An expected failure (`LaunchFailed: …`, `Incorrect`) carries data too; an exception is raised
+    as it was.
+    """
+    return await data_of(await cast("Awaitable[State[Any]]", run), kind)
+
+
+async def data_of(state: State[Any], kind: type[_T]) -> _T:
+    """The data of a state, raising the exception that it may hold instead."""
+    data = await state.aresult(raise_on_failure=False)
+    if isinstance(data, BaseException):
+        raise data
+    if not isinstance(data, kind):
+        raise TypeError(f"expected {kind.__name__} from {state.name}, got {type(data).__name__}")
+    return data

@@ -1,0 +1,154 @@
+"""A whole sweep: lock the host, validate, measure trial after trial, compare, report."""
+
+import asyncio
+import os
+import pwd
+import socket
+import time
+import uuid
+from pathlib import Path
+
+from prefect import flow
+from prefect.artifacts import (
+    acreate_link_artifact,
+    acreate_progress_artifact,
+    aupdate_progress_artifact,
+)
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run
+from prefect.states import Completed, Failed
+
+from flows.course import Course, course
+from flows.opening import is_due, open_results, requested
+from flows.trial import trial
+from settings.application import load
+from settings.sweep import Sweep
+from tasks.domain.configuration import TrialResult, TrialVerdict
+from tasks.domain.errors import HostLocked, StackUnfit, SweepError
+from tasks.domain.facts import Severity, StackReport
+from tasks.domain.progress import Progress, report
+from tasks.hosts.connect import connect
+from tasks.hosts.lock import Hold, hold
+from tasks.results.conclusion import NEEDS_PERSON, Conclusion
+from tasks.results.folders import SweepFolder
+from tasks.results.records import SweepState
+from tasks.results.saving import save_trial
+from tasks.results.store import record_stack, set_state
+from tasks.results.task import write_report
+from tasks.search.grid import rounds
+from tasks.server.launch import Patience
+from tasks.server.site import Site
+from tasks.stack.task import validate_stacks
+
+
+def _run_name() -> str:
+    """Name a run by sweep, host and date."""
+    asked = flow_run.parameters.get("sweep")
+    fields = asked if isinstance(asked, dict) else {"name": asked}
+    when = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+    return " ".join(str(part) for part in (fields.get("name"), fields.get("host"), when) if part)
+
+
+@flow(name="sweep", flow_run_name=_run_name)
+async def sweep(sweep: Sweep | str | None = None, resume: str | None = None) -> State[str]:
+    """Find the fastest correct server configuration on one host.
+
+    Args:
+        sweep: What to try: the sweep itself, or the path of a sweep file on the worker.
+        resume: The id of a sweep in the store to go on with; what it has is kept.
+    """
+    settings, _ = load()
+    store = Path(settings.store)
+    asked = requested(sweep, resume, store)
+    wait_s = settings.lock_wait or 0.0
+    async with (
+        connect(asked.host, settings.host(asked.host)) as host,
+        hold(host, _owner(asked), uuid.uuid4().hex, settings.lease, wait_s) as held,
+    ):
+        folder, results = open_results(store, asked, resume)
+        report(Progress("sweep", message=f"sweep [bold]{folder.sweep_id}[/] on {host.name}"))
+        return await _recorded(asked, held, folder, results)
+
+
+def _owner(asked: Sweep) -> str:
+    """Who holds the host's lock, as the next one in line reads it."""
+    user = pwd.getpwuid(os.getuid()).pw_name
+    return f"sweep {asked.name} of {user}@{socket.gethostname()} (pid {os.getpid()})"
+
+
+async def _recorded(
+    asked: Sweep, held: Hold, folder: SweepFolder, results: dict[str, TrialResult]
+) -> State[str]:
+    """Run the sweep; however it ends, the store says how."""
+    try:
+        await _measured(asked, held, folder, results)
+    except asyncio.CancelledError:
+        set_state(folder, SweepState.CANCELLED, now=time.time(), reason="interrupted")
+        raise
+    except SweepError as error:
+        set_state(folder, SweepState.FAILED, now=time.time(), reason=str(error))
+        return Failed(name=NEEDS_PERSON, message=str(error), data=folder.sweep_id)
+    except Exception as error:
+        set_state(folder, SweepState.CRASHED, now=time.time(), reason=repr(error))
+        raise
+    report(Progress("report"))
+    conclusion = await write_report(folder)
+    path = folder.report.resolve()
+    await acreate_link_artifact(key="report", link=path.as_uri(), description=f"{path}")
+    return _as_state(conclusion, folder.sweep_id)
+
+
+async def _measured(
+    asked: Sweep, held: Hold, folder: SweepFolder, results: dict[str, TrialResult]
+) -> None:
+    """Measure round after round, until all is measured or the host needs a person."""
+    stacks = await _fit_stacks(held, asked, folder)
+    times = asked.timeouts
+    patience = Patience(times.ready, times.stall, times.stop_grace)
+    planned = list(rounds([result.trial for result in results.values()], asked.search.repeats))
+    now = Course(asked, Site(held, stacks, patience), folder, results, len(planned))
+    course.set(now)
+    bar = await acreate_progress_artifact(progress=0.0, key="sweep-progress")
+    for number, (repeat, each) in enumerate(planned):
+        now.done = number
+        if held.lost.is_set():
+            raise HostLocked(held.host.name, "the lock was lost: somebody else took the host over")
+        if now.out_of_budget():
+            break
+        if is_due(results[each.trial_id], repeat):
+            started = time.monotonic()
+            verdict = await trial(each.label, each.trial_id, repeat)
+            now.measured_s.append(time.monotonic() - started)
+            if verdict == TrialVerdict.STOPPED:
+                break
+        await aupdate_progress_artifact(bar, progress=100.0 * (number + 1) / len(planned))
+    for result in results.values():
+        if not result.attempts:
+            save_trial(folder, result)
+
+
+async def _fit_stacks(held: Hold, asked: Sweep, folder: SweepFolder) -> tuple[StackReport, ...]:
+    """Validate the host's stacks and keep those that can serve.
+
+    Raises `StackUnfit` with the first error where there is none.
+    """
+    report(Progress("validate", detail="loading torch, sgl_kernel, flashinfer …"))
+    reports = await validate_stacks(held.host, asked)
+    for each in reports:
+        record_stack(folder, each, now=time.time())
+        for finding in each.findings:
+            if finding.severity is not Severity.INFO:
+                text = f"[yellow]{finding.severity}[/] {each.stack}: {finding.summary}"
+                report(Progress("validate", message=text))
+    fit = tuple(each for each in reports if each.fit)
+    if not fit:
+        faults = [f for each in reports for f in each.findings if f.severity is Severity.ERROR]
+        why = f"{faults[0].summary}; {faults[0].fix}" if faults else "it lists no stack"
+        raise StackUnfit(held.host.name, f"no stack can serve, nothing was launched: {why}")
+    return fit
+
+
+def _as_state(conclusion: Conclusion, sweep_id: str) -> State[str]:
+    """The flow's final state: its name and message say how the sweep ended."""
+    make = Completed if conclusion.good else Failed
+    return make(name=conclusion.name, message=conclusion.message, data=sweep_id)

@@ -1,0 +1,178 @@
+"""One configuration on one launch: clean, launch (diagnose, remedy, retry), measure, store."""
+
+import asyncio
+from dataclasses import replace
+
+from prefect import flow
+
+from flows.course import Course, course
+from flows.measure import measure
+from flows.outcome import outcome_of
+from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
+from tasks.domain.diagnosis import Doctor, Remedy
+from tasks.domain.progress import Progress, report
+from tasks.failures.diagnosis import diagnose
+from tasks.failures.explain import failure_page
+from tasks.failures.fatal import fatal_line
+from tasks.failures.remedies import NextStep, Prune, Retry, Stop, apply, next_step, spread
+from tasks.gpus.task import clean_gpus
+from tasks.results.judgement import unmeasured
+from tasks.results.launch_files import save_launch
+from tasks.results.remembered import remember, remembered
+from tasks.results.task import store_trial
+from tasks.server.launch import end_marked, launch_folder, log_at
+from tasks.server.order import Launched, LaunchOrder
+from tasks.server.task import launch_server
+
+DOCTOR = Doctor(diagnose, fatal_line)
+
+
+@flow(name="trial", flow_run_name="trial {label} repeat={repeat}")
+async def trial(label: str, trial_id: str, repeat: int) -> str:
+    """Measure one configuration on one launch, after as many attempts as it takes.
+
+    Args:
+        label: The trial's axes, as a person reads them.
+        trial_id: The hash of the resolved configuration.
+        repeat: Which of the sweep's rounds this is, from 1.
+    """
+    now = course.get()
+    result = await _measured(now, now.results[trial_id], repeat)
+    now.results[trial_id] = await store_trial(now.folder, result)
+    report(Progress("trial", message=_outcome(now.results[trial_id])))
+    return str(result.verdict)
+
+
+async def _measured(now: Course, result: TrialResult, repeat: int) -> TrialResult:
+    """Attempt until a server was measured, or there is nothing left to try."""
+    remedies = tuple(_memory(now).values())
+    cures: dict[str, Remedy] = {}
+    made = 0
+    while True:
+        order = _order(now, result, repeat, remedies)
+        if order is None:
+            return unmeasured(result, TrialVerdict.PRUNED, "its software stack is not fit to serve")
+        made += 1
+        result = await _attempted(now, result, order)
+        diagnosis = result.attempts[-1].diagnosis
+        if diagnosis is None:
+            remember(now.folder.store, now.site.host.name, order.stack.fingerprint, cures)
+            return result
+        left = len(now.site.stacks) - 1 - _moves(remedies)
+        most = now.sweep.retry.max_attempts
+        step = next_step(diagnosis, remedies, made, most, left)
+        _announce(order, diagnosis.mode, diagnosis.explanation, step)
+        match step:
+            case Retry(remedies):
+                cures |= {diagnosis.mode: remedies[-1]} if remedies else {}
+                await asyncio.sleep(remedies[-1].wait_s if remedies else 0.0)
+            case Prune(reason):
+                _spread(now, result)
+                return unmeasured(result, TrialVerdict.PRUNED, reason)
+            case Stop(reason):
+                return unmeasured(result, TrialVerdict.STOPPED, reason)
+
+
+def _memory(now: Course) -> dict[str, Remedy]:
+    """What is known to cure the preferred stack of this host."""
+    return remembered(now.folder.store, now.site.host.name, now.site.stacks[0].fingerprint)
+
+
+def _moves(remedies: tuple[Remedy, ...]) -> int:
+    """How many stacks the remedies skip."""
+    return sum(remedy.another_stack for remedy in remedies)
+
+
+def _order(
+    now: Course, result: TrialResult, repeat: int, remedies: tuple[Remedy, ...]
+) -> LaunchOrder | None:
+    """The next launch of a trial; None where no fit stack is left for it."""
+    stack = now.site.stack_for(result.trial.configuration, _moves(remedies))
+    if stack is None:
+        return None
+    number = len(result.attempts) + 1
+    again = bool(remedies) and remedies[-1].another_port
+    failed_port = _port_of(result.attempts[-1]) if again and result.attempts else None
+    return LaunchOrder(
+        configuration=apply(result.trial.configuration, remedies),
+        stack=stack,
+        remedies=remedies,
+        number=number,
+        repeat=repeat,
+        trial_id=result.trial.trial_id,
+        mark=f"{now.folder.sweep_id}/{result.trial.trial_id}/{number}/",
+        what=now.what(result.trial, "launch", number),
+        avoid_ports=() if failed_port is None else (failed_port,),
+        ready_factor=max((remedy.longer_timeout for remedy in remedies), default=1.0),
+    )
+
+
+def _port_of(attempt: Attempt) -> int:
+    """The port that a launch was given."""
+    return int(attempt.command[attempt.command.index("--port") + 1])
+
+
+async def _attempted(now: Course, result: TrialResult, order: LaunchOrder) -> TrialResult:
+    """Make one attempt and take in what came of it; the server is gone afterwards in any case."""
+    report(replace(order.what, phase="clean"))
+    await clean_gpus(now.site.host, now.sweep.timeouts.stop_grace)
+    try:
+        run = launch_server(order, now.site, DOCTOR, failure_page, return_state=True)
+        launched = await outcome_of(run, Launched)
+        result = replace(result, attempts=(*result.attempts, launched.attempt))
+        if launched.attempt.diagnosis is None:
+            result = await measure(now, result, order, launched.launch)
+    finally:
+        await asyncio.shield(_ended(now, order))
+    return result
+
+
+async def _ended(now: Course, order: LaunchOrder) -> None:
+    """End the server and keep its log; neither a failure nor a cancellation may skip this."""
+    report(replace(order.what, phase="stop"))
+    folder = launch_folder(now.site.host, order.mark)
+    await end_marked(now.site.hold, order.mark, now.site.patience.grace_s)
+    files = {
+        "server.log": await log_at(now.site.host, folder),
+        "cmd.sh": await now.site.host.read(f"{folder}/cmd.sh"),
+    }
+    save_launch(now.folder, order.trial_id, order.number, files)
+
+
+def _announce(order: LaunchOrder, mode: str, explanation: str, step: NextStep) -> None:
+    """Say in two lines why an attempt failed and what follows."""
+    match step:
+        case Retry(remedies):
+            follows = f"retry: {remedies[-1].summary}" if remedies else "retry"
+        case Prune():
+            follows = "pruned, the sweep goes on"
+        case Stop():
+            follows = "stop: the host needs a person"
+    where = f"[cyan]{order.label}[/] attempt {order.number}"
+    text = f"[yellow]✗[/] {where} [yellow]{mode}[/]: {explanation} [bold]→ {follows}[/]"
+    report(Progress("launch", message=text))
+
+
+def _spread(now: Course, failed: TrialResult) -> None:
+    """Give up the trials that can't do better than the one that failed, unlaunched."""
+    diagnosis = failed.attempts[-1].diagnosis
+    pending = [r.trial for r in now.results.values() if r.verdict is TrialVerdict.PENDING]
+    others = [trial for trial in pending if trial.trial_id != failed.trial.trial_id]
+    if diagnosis is None:
+        return
+    for trial_id, reason in spread(diagnosis, failed.trial, others).items():
+        now.results[trial_id] = unmeasured(now.results[trial_id], TrialVerdict.PRUNED, reason)
+
+
+def _outcome(result: TrialResult) -> str:
+    """The line that stays when a trial is over."""
+    sign = {TrialVerdict.MEASURED: "[green]✓[/]", TrialVerdict.SUSPECT: "[yellow]?[/]"}
+    why = f": {result.reason}" if result.reason else ""
+    mark = sign.get(result.verdict, "[red]✗[/]")
+    speeds = ", ".join(
+        f"{level.workload} {level.level} {level.metrics['output_throughput']:,.1f} tok/s"
+        for level in result.levels
+        if level.repeat == result.repeats_done and "output_throughput" in level.metrics
+    )
+    speeds = f" {speeds}" if speeds else ""
+    return f"{mark} [cyan]{result.trial.label}[/] {result.verdict}{why}{speeds}"

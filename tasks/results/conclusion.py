@@ -1,0 +1,41 @@
+"""How a sweep ended: the name and the line that its final state bears."""
+
+from dataclasses import dataclass
+
+from tasks.domain.configuration import TrialVerdict
+from tasks.results.records import StoredSweep, SweepState
+from tasks.results.view import view
+
+COMPLETED = "Completed"
+WITH_FAILURES = "CompletedWithFailures"
+NOTHING_FEASIBLE = "NothingFeasible"
+NEEDS_PERSON = "HostNeedsPerson"
+
+
+@dataclass(frozen=True, slots=True)
+class Conclusion:
+    """A sweep's end: for the store, for Prefect's state, for a person."""
+
+    state: SweepState
+    name: str
+    message: str
+
+    @property
+    def good(self) -> bool:
+        """Whether the sweep has a best configuration."""
+        return self.name in (COMPLETED, WITH_FAILURES)
+
+
+def conclude(stored: StoredSweep) -> Conclusion:
+    """Judge a sweep whose trials are over."""
+    page = view(stored)
+    stopped = [r for r in stored.trials if r.verdict is TrialVerdict.STOPPED]
+    if stopped:
+        reason = f"{stopped[0].trial.label}: {stopped[0].reason}"
+        return Conclusion(SweepState.FAILED, NEEDS_PERSON, reason)
+    counts = f"{len(stored.trials)} trials: {page.counts}"
+    if page.selection.best is None:
+        return Conclusion(SweepState.FAILED, NOTHING_FEASIBLE, f"nothing feasible; {counts}")
+    if all(result.verdict is TrialVerdict.MEASURED for result in stored.trials):
+        return Conclusion(SweepState.COMPLETED, COMPLETED, counts)
+    return Conclusion(SweepState.COMPLETED_WITH_FAILURES, WITH_FAILURES, counts)
