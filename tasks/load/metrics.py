@@ -147,7 +147,7 @@ def steady_window(records: Sequence[RequestRecord], concurrency: int | None) -> 
         window = Window(sent[0].sent_ns + round(typical), last)
     else:
         start = max(record.arrival_ns[0] for record in sent[:concurrency])
-        window = Window(start, min(record.end_ns for record in sent if record.end_ns >= last))
+        window = Window(start, min(record.end_ns for record in sent if record.end_ns > last))
     return window if window.end_ns > window.start_ns else None
 
 

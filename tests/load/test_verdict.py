@@ -1,0 +1,188 @@
+from dataclasses import replace
+
+import pytest
+
+from tasks.domain.measurement import RequestOutcome, Validity
+from tasks.load.metrics import compute_metrics
+from tasks.load.target import Level
+from tasks.load.verdict import Evidence, judge
+from tasks.load.workers import CaptureFacts
+from tests.load.factory import record
+
+ONE_SLOT = Level(concurrency=1)
+HEALTHY = CaptureFacts(processes=1, reads=1000, cpu_s=0.1, busy=0.1, lag_p99_ns=50_000)
+
+
+def answered(index: int, sent_ms: float = 0, tokens: int = 4, itl_ms: float = 10, **other):
+    """A request of TTFT 20 ms with a token each `itl_ms`."""
+    chunks = {sent_ms + 20 + itl_ms * n: n + 1 for n in range(tokens)}
+    given = {"requested_tokens": 4, "prompt_tokens": 50, "finish_reason": "length"}
+    return record(index, sent_ms=sent_ms, chunks=chunks, **{**given, **other})
+
+
+def failed(index: int, outcome=RequestOutcome.CUT, error="after 1 tokens: reset", **other):
+    return record(index, end_ms=5, outcome=outcome, error=error, **other)
+
+
+def evidence(records, level=ONE_SLOT, facts=HEALTHY, late_ms=None, asked=None):
+    metrics = compute_metrics(records, level.concurrency)
+    late_ms = [0.1] * len(records) if late_ms is None else late_ms
+    return Evidence(level, asked or len(records), records, metrics, facts, late_ms)
+
+
+def one_after_the_other(count: int):
+    return [answered(i, sent_ms=50 * i) for i in range(count)]
+
+
+def in_rounds(slots: int, rounds: int):
+    return [answered(i, sent_ms=50 * (i // slots)) for i in range(slots * rounds)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+def test_a_few_requests_one_after_the_other_are_valid(count):
+    assert judge(evidence(one_after_the_other(count))).reasons == ()
+
+
+def test_three_rounds_of_sixteen_are_valid():
+    verdict = judge(evidence(in_rounds(16, 3), Level(concurrency=16)))
+    assert verdict.reasons == ()
+    assert verdict.validity is Validity.VALID
+
+
+def test_fewer_requests_than_slots_are_suspect():
+    verdict = judge(evidence(one_after_the_other(3), Level(concurrency=8)))
+    assert verdict.validity is Validity.SUSPECT
+    assert verdict.reasons == ("too few requests: 3 never fill 8 slots",)
+
+
+def test_nothing_finished_is_invalid():
+    verdict = judge(evidence([failed(0), failed(1)]))
+    assert verdict.validity is Validity.INVALID
+    assert verdict.reasons[0] == "no request finished, of 2 sent"
+
+
+def test_no_records_at_all_are_invalid():
+    assert judge(evidence([], asked=4)).validity is Validity.INVALID
+
+
+def test_many_failures_are_invalid_and_name_the_most_frequent():
+    refused = failed(9, RequestOutcome.REFUSED, "Connection refused")
+    verdict = judge(evidence([*one_after_the_other(8), failed(8), failed(10), refused]))
+    assert verdict.validity is Validity.INVALID
+    assert verdict.reasons == ("3 of 11 requests failed (2 cut, 1 refused): after 1 tokens: reset",)
+
+
+def test_a_few_failures_are_suspect():
+    verdict = judge(evidence([*one_after_the_other(20), failed(20)]))
+    assert verdict.validity is Validity.SUSPECT
+    assert "1 of 21 requests failed" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize("reason", ["refused", "server died"])
+def test_a_dead_server_is_invalid(reason):
+    facts = replace(HEALTHY, stopped=reason)
+    verdict = judge(evidence(one_after_the_other(3), facts=facts, asked=10))
+    assert verdict.validity is Validity.INVALID
+    assert verdict.reasons[0] == "server died after 3 of 10 requests"
+
+
+def test_an_interrupted_run_is_suspect_and_its_abandoned_requests_no_failures():
+    records = [*one_after_the_other(3), failed(3, RequestOutcome.ABANDONED, "interrupted")]
+    facts = replace(HEALTHY, stopped="interrupted")
+    verdict = judge(evidence(records, facts=facts, asked=10))
+    assert verdict.validity is Validity.SUSPECT
+    assert verdict.reasons == ("stopped (interrupted) after 3 of 10 requests",)
+
+
+def test_another_length_than_asked_for_is_suspect():
+    records = [answered(0), answered(1, sent_ms=50, tokens=2)]
+    verdict = judge(evidence(records))
+    assert verdict.reasons == (
+        "1 of 2 requests have another length than asked for, the first 2 tokens instead of 4",
+    )
+
+
+def test_not_a_number_is_invalid():
+    verdict = judge(evidence([answered(0, finish_reason="stop: NaN happened")]))
+    assert verdict.validity is Validity.INVALID
+    assert verdict.reasons == ("1 requests ended because the server computed NaN",)
+    broken = replace(
+        evidence([answered(0)]), metrics={**evidence([answered(0)]).metrics, "x": float("nan")}
+    )
+    assert judge(broken).reasons == ("x: not a number",)
+
+
+def test_late_sends_of_an_open_loop_are_suspect():
+    level, late = Level(request_rate=20.0), [0.1] * 9 + [30.0]
+    verdict = judge(evidence(one_after_the_other(10), level, late_ms=late))
+    assert verdict.validity is Validity.SUSPECT
+    assert "ms late at the 99th percentile" in verdict.reasons[0]
+
+
+def test_one_late_send_of_a_closed_loop_is_nothing():
+    late = [0.1] * 99 + [10.0]
+    assert judge(evidence(one_after_the_other(100), late_ms=late)).reasons == ()
+    verdict = judge(evidence(one_after_the_other(100), late_ms=[5.0] * 100))
+    assert verdict.reasons == (
+        "requests were sent 5.0 ms late on average: the client can't keep up",
+    )
+
+
+def test_the_rate_is_compared_with_the_schedule_as_drawn():
+    level = Level(request_rate=20.0)
+    punctual = [answered(i, sent_ms=50 * i) for i in range(10)]
+    assert judge(evidence(punctual, level)).reasons == ()
+    slow = [answered(i, sent_ms=60 * i, intended_ns=50_000_000 * i) for i in range(10)]
+    assert "83.3% of the schedule's" in " ".join(judge(evidence(slow, level)).reasons)
+
+
+def test_slots_that_stay_empty_are_suspect():
+    records = [answered(i, sent_ms=70 * (i // 4)) for i in range(16)]
+    verdict = judge(evidence(records, Level(concurrency=4)))
+    assert verdict.validity is Validity.SUSPECT
+    assert "were in flight on average, of 4 asked for" in verdict.reasons[0]
+
+
+def test_a_growing_queue_is_not_stationary():
+    level = Level(request_rate=20.0)
+    growing = [answered(i, sent_ms=50 * i, itl_ms=10 + i) for i in range(60)]
+    assert "not stationary" in judge(evidence(growing, level)).reasons[0]
+    assert judge(evidence(one_after_the_other(60), level)).reasons == ()
+
+
+def test_a_warm_cache_is_suspect_but_a_common_first_token_is_not():
+    warm = [answered(i, sent_ms=50 * i, cached_tokens=20) for i in range(4)]
+    assert judge(evidence(warm)).reasons == (
+        "40% of the prompt tokens came from the server's prefix cache",
+    )
+    first = [answered(i, sent_ms=50 * i, cached_tokens=1, prompt_tokens=4) for i in range(4)]
+    assert judge(evidence(first)).reasons == ()
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"busy": 0.97}, "the load client was saturated (97% of a core)"),
+        (
+            {"lag_p99_ns": 15_000_000},
+            "the load client read 15.0 ms late (99th percentile): tokens were merged",
+        ),
+        ({"clock_step_ns": 3_000_000}, "the system clock was stepped by 3.0 ms during the run"),
+    ],
+)
+def test_a_client_that_cannot_measure_says_so(change, reason):
+    verdict = judge(evidence(one_after_the_other(4), facts=replace(HEALTHY, **change)))
+    assert verdict.validity is Validity.SUSPECT
+    assert verdict.reasons == (reason,)
+
+
+def test_a_stepped_clock_is_nothing_to_stamps_of_our_own():
+    facts = replace(HEALTHY, clock_step_ns=3_000_000, unstamped=1000)
+    assert judge(evidence(one_after_the_other(4), facts=facts)).reasons == ()
+
+
+def test_grave_reasons_come_first():
+    facts = replace(HEALTHY, stopped="refused", busy=0.97)
+    verdict = judge(evidence(one_after_the_other(4), facts=facts, asked=9))
+    assert verdict.validity is Validity.INVALID
+    assert [reason.split()[0] for reason in verdict.reasons] == ["server", "the"]
