@@ -1,7 +1,7 @@
 """The report for people: one HTML file that needs nothing else, on a screen or on paper."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +10,6 @@ from markupsafe import Markup, escape
 
 from settings.quantities import show_duration
 from settings.sweep import Constraint, Workload
-from tasks.domain.diagnosis import Evidence
 from tasks.domain.facts import StackReport
 from tasks.results.cells import constraint_cell
 from tasks.results.command_line import deploy_command
@@ -18,7 +17,7 @@ from tasks.results.comparison import TrialComparison, compare
 from tasks.results.files import write_whole
 from tasks.results.plots import MOST_TRIALS, plots
 from tasks.results.records import StoredSweep
-from tasks.results.view import FailureRow, View, view
+from tasks.results.view import View, failure_groups, view
 from tasks.results.wording import (
     ABSENT,
     estimate_text,
@@ -32,27 +31,6 @@ from tasks.results.wording import (
 )
 
 _TEMPLATES = Path(__file__).parent / "templates"
-_MOST_EVIDENCE = 6
-
-
-@dataclass(frozen=True, slots=True)
-class FailureGroup:
-    """Launches that failed alike: told once, with the first one's evidence and command."""
-
-    first: FailureRow
-    evidence: tuple[Evidence, ...]
-    trials: tuple[str, ...]
-    launches: int
-    cured: int
-
-    @property
-    def outcome(self) -> str:
-        """Say what became of them."""
-        if self.launches == 1:
-            return self.first.outcome
-        if self.cured:
-            return f"cured: {self.cured} of {self.launches} launches"
-        return self.first.outcome
 
 
 def write_page(stored: StoredSweep, path: Path) -> None:
@@ -100,24 +78,6 @@ def page_html(stored: StoredSweep) -> str:
 def _breakable(name: str) -> Markup:
     """Let a long name break after a dot or an underscore, and nowhere else."""
     return Markup("<wbr>").join(escape(part) for part in re.split(r"(?<=[._/])", name))
-
-
-def failure_groups(failures: Sequence[FailureRow]) -> tuple[FailureGroup, ...]:
-    """Put launches that failed for the same cause and with the same end into one."""
-    alike: dict[tuple[str, str, str], list[FailureRow]] = {}
-    for failure in failures:
-        key = (failure.mode, failure.cure, failure.outcome.partition(":")[0])
-        alike.setdefault(key, []).append(failure)
-    return tuple(
-        FailureGroup(
-            first=group[0],
-            evidence=group[0].evidence[:_MOST_EVIDENCE],
-            trials=tuple(dict.fromkeys(failure.label for failure in group)),
-            launches=len(group),
-            cured=sum(failure.cured for failure in group),
-        )
-        for group in alike.values()
-    )
 
 
 def _command(page: View) -> str:

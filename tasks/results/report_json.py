@@ -128,6 +128,7 @@ def remedy_json(remedy: Remedy) -> Json:
         "env": dict(remedy.env),
         "args": dict(remedy.args),
         "scale_args": dict(remedy.scale_args),
+        "rename_args": dict(remedy.rename_args),
         "cleanup": [str(cleanup) for cleanup in remedy.cleanup],
         "another_port": remedy.another_port,
         "another_stack": remedy.another_stack,

@@ -1,7 +1,7 @@
 """The report, a comparison and the history in a terminal, within 100 columns."""
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -14,7 +14,7 @@ from tasks.results.command_line import deploy_command
 from tasks.results.comparison import CellComparison, CellVerdict, Comparison, TrialComparison
 from tasks.results.history import History
 from tasks.results.records import SweepState
-from tasks.results.view import FailureRow, TrialRow, View
+from tasks.results.view import FailureGroup, FailureRow, TrialRow, View, failure_groups
 from tasks.results.wording import (
     ABSENT,
     estimate_text,
@@ -127,30 +127,25 @@ def notes(page: View) -> Iterator[Text]:
         yield Text(f"and {len(told) - _MOST_NOTES} more", style="dim")
 
 
-def failure_table(failures: Iterable[FailureRow]) -> Table:
+def failure_table(failures: Sequence[FailureRow]) -> Table:
     """Say what failed, how often, and what cured it: launches that failed alike share a row."""
     table = _table("failed launches")
     table.add_column("", justify="right", no_wrap=True)
     for name in ("cause", "cure"):
         table.add_column(name, overflow="fold", ratio=1)
-    alike: dict[tuple[str, str, str], list[FailureRow]] = {}
-    for failure in failures:
-        key = (failure.mode, failure.cure, failure.outcome.partition(":")[0])
-        alike.setdefault(key, []).append(failure)
-    for group in alike.values():
-        table.add_row(f"{len(group)} ×", *_failure_cells(group))
+    for group in failure_groups(failures):
+        table.add_row(f"{group.launches} ×", *_failure_cells(group))
     return table
 
 
-def _failure_cells(group: Sequence[FailureRow]) -> tuple[Text, Text]:
-    first = group[0]
-    others = f" and {len(group) - 1} more" if len(group) > 1 else ""
+def _failure_cells(group: FailureGroup) -> tuple[Text, Text]:
+    first = group.first
+    others = f" and {len(group.trials) - 1} more" if len(group.trials) > 1 else ""
     cause = Text.assemble(
         (first.mode, "bold"), f": {first.explanation}\n", (first.label + others, "dim")
     )
-    outcome = first.outcome if len(group) == 1 else first.outcome.partition(":")[0]
-    colour = "green" if first.cured else "yellow"
-    return cause, Text.assemble((outcome, colour), f"\n{first.cure}" if first.cure else "")
+    colour = "green" if group.cured else "yellow"
+    return cause, Text.assemble((group.outcome, colour), f"\n{first.cure}" if first.cure else "")
 
 
 def print_decision(console: Console, page: View) -> None:
@@ -222,7 +217,8 @@ def history_table(past: History) -> Table:
         names = (time_text(record.started_at).removesuffix(" UTC"), record.sweep.name)
         changes = (night.gain, night.change, night.baseline_change)
         numbers = (estimate_text(night.best), *map(gain_text, changes))
-        table.add_row(*names, state, night.best_label or ABSENT, *numbers)
+        words = (night.best_label or ABSENT, *numbers)
+        table.add_row(*map(Text, names), state, *map(Text, words))
     return table
 
 
@@ -261,7 +257,7 @@ def _qualifications(page: View) -> Iterator[str]:
 
 
 def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    return Table(title=Text(title, style="bold"), title_justify="left", box=SIMPLE_HEAD)
 
 
 def _stacked(name: str) -> str:

@@ -24,6 +24,7 @@ from tasks.results.wording import (
 )
 
 _ORDER = tuple(TrialVerdict)
+_MOST_EVIDENCE = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,26 @@ class FailureRow:
     cured: bool
     command: str
     docs: str
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Launches that failed alike: told once, with the first one's evidence and command."""
+
+    first: FailureRow
+    evidence: tuple[Evidence, ...]
+    trials: tuple[str, ...]
+    launches: int
+    cured: int
+
+    @property
+    def outcome(self) -> str:
+        """Say what became of them."""
+        if self.launches == 1:
+            return self.first.outcome
+        if self.cured:
+            return f"cured: {self.cured} of {self.launches} launches"
+        return self.first.outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +125,24 @@ def view(stored: StoredSweep) -> View:
         failures=tuple(_failures(ordered)),
         unlaunched=_unlaunched(ordered),
         shared_remedies=shared,
+    )
+
+
+def failure_groups(failures: Sequence[FailureRow]) -> tuple[FailureGroup, ...]:
+    """Put launches that failed for the same cause and with the same end into one."""
+    alike: dict[tuple[str, str, str], list[FailureRow]] = {}
+    for failure in failures:
+        key = (failure.mode, failure.cure, failure.outcome.partition(":")[0])
+        alike.setdefault(key, []).append(failure)
+    return tuple(
+        FailureGroup(
+            first=group[0],
+            evidence=group[0].evidence[:_MOST_EVIDENCE],
+            trials=tuple(dict.fromkeys(failure.label for failure in group)),
+            launches=len(group),
+            cured=sum(failure.cured for failure in group),
+        )
+        for group in alike.values()
     )
 
 

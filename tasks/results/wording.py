@@ -79,6 +79,7 @@ def remedy_text(remedy: Remedy) -> str:
     parts = [f"{name}={value}" for name, value in remedy.env.items()]
     parts += [_flag(name, value) for name, value in remedy.args.items()]
     parts += [f"--{_dashed(name)} × {factor:g}" for name, factor in remedy.scale_args.items()]
+    parts += [f"--{_dashed(new)} for --{_dashed(old)}" for old, new in remedy.rename_args.items()]
     return " ".join(parts) or remedy.summary
 
 

@@ -15,11 +15,11 @@ from rich.console import Console
 
 from tasks.domain.configuration import TrialResult, TrialVerdict
 from tasks.results.comparison import compare_with_baseline
-from tasks.results.page import failure_groups, page_html, write_page
+from tasks.results.page import page_html, write_page
 from tasks.results.plots import plots
 from tasks.results.records import StoredSweep, SweepRecord, SweepState
 from tasks.results.terminal import print_comparison, print_report
-from tasks.results.view import view
+from tasks.results.view import failure_groups, view
 from tests.results import factory
 from tests.results.factory import NIGHT, attempt, measured, night, trial
 
