@@ -54,8 +54,8 @@ def _current(findings: Findings) -> list[Sighting]:
     return [
         sighting
         for sighting in findings.sightings
-        if sighting.offset > timeline.launched
-        and not (sighting.sign.weak and timeline.ready > sighting.offset)
+        if sighting.evidence.line > timeline.launched
+        and not (sighting.sign.weak and timeline.ready > sighting.evidence.line)
     ]
 
 
@@ -84,8 +84,8 @@ def _unexplained(findings: Findings) -> list[Evidence]:
     """List the exceptions that no mode explains."""
     return [
         evidence
-        for offset, evidence in findings.exceptions
-        if offset > findings.timeline.launched
+        for evidence in findings.exceptions
+        if evidence.line > findings.timeline.launched
         and not any(echo in evidence.text for echo in _ECHOES)
     ]
 
@@ -109,9 +109,7 @@ def _failed(findings: Findings, exit_code: int | None, stalled: bool) -> bool:
     """Judge whether there was a failure at all, where no sign decides."""
     if stalled or exit_code not in (None, *_PATIENCE) or _echoed(findings):
         return True
-    fatal = [
-        offset for offset, evidence in findings.exceptions if evidence in _unexplained(findings)
-    ]
+    fatal = [evidence.line for evidence in _unexplained(findings)]
     return exit_code is None and bool(fatal) and max(fatal) > findings.timeline.alive
 
 

@@ -1,44 +1,46 @@
-"""Find the catalogue's signs in a log of any size, in one pass over pieces of a megabyte.
+"""Find the catalogue's signs in a log of any size, in one pass.
 
-A literal look for a few dozen alarm words comes first, so that the regular expressions run only
-on the handful of lines that hold one: that is what makes a log of 200 MB a matter of seconds.
+The lines that a busy server writes by the million are put aside first, then those without an
+alarm word, so that regular expressions run on a handful: a log of 200 MB takes a few seconds.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from tasks.domain.diagnosis import Evidence, Phase
 from tasks.failures.catalogue import MODES
 from tasks.failures.catalogue.entry import Mode, Sign, Variant
-from tasks.failures.text import exception_name, is_noise, plain, regex, shown, stamp
-from tasks.failures.timeline import Timeline, phase_within
+from tasks.failures.text import exception_name, is_noise, plain, raised, regex, shape, shown, stamp
+from tasks.failures.timeline import BUSY, MARKS, Timeline
 
-PIECE = 1 << 20
-AROUND = 48_000
-"""Characters looked at before and after a deciding line: eight interleaved tracebacks."""
+AROUND = 400
+"""Lines looked at before and after a deciding line: eight interleaved tracebacks."""
+PIECE = 8192
 ENOUGH = 40
-"""Sightings of one sign after which it is no longer looked for; some lines come by thousands."""
+"""How often a line of one shape is looked at; some come by the thousand."""
+SHAPES = 10_000
 
 ALARMS = (
-    *("rror", "ailed", "atal", "xception", "terminate called", "atchdog"),
-    *("out of memory", "undefined symbol", "cannot open shared", "not found", "No space left"),
-    *("igquit", "SIGQUIT", "xit code", "is dead", "Killed", "fallen off", "Xid ("),
-    *("NCCL WARN", "is not compatible", "Assertion", "0 active drivers", "Timed out", "timed out"),
-    *("is insufficient", "Bus error", "egmentation fault", "Cuda failure", "ReadTimeout"),
-    *("gated repo", "file_baton", ".lock", "custom code which", "nvcc fatal", "ptxas fatal"),
-    *("ptxas-blackwell fatal", "multicast", "Multicast", "oom-kill"),
+    *("rror", "RROR", "xception", "ailed", "ailure", "Fail", "atal", "FAILED", "CRITICAL", "WARN"),
+    *("terminate called", "atchdog", "out of memory", "igquit", "SIGQUIT", "xit code", "is dead"),
+    *("Killed", "oom-kill", "fault", "Xid", "fallen off", "imed out", "imeout", "ssertion"),
+    *("undefined symbol", "cannot ", "Cannot ", "Could not", "nable to", "not found", "is not "),
+    *("not support", "only support", "nsupported", "does not", "insufficient", "nvalid", "denied"),
+    *("mismatch", "No space", "custom code", "gated", "file_baton", ".lock", "ulticast", "drivers"),
+    *("too old", "nrecognized", "Removed server", "unbalanced", "incomplete", "corrupt", "in use"),
+    *("connect to", "requires", "divisible", "hang", "stuck"),
 )
-"""Each sign's hint holds one of these; a test makes sure."""
+"""A line without one of these is a sign of nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """A sign at its place in the log; `offset` in characters, `stamp` as `MM-DD HH:MM:SS`."""
+    """A sign at its place in the log; `stamp` is the time as `MM-DD HH:MM:SS`."""
 
     mode: Mode
     sign: Sign
     evidence: Evidence
-    offset: int
     stamp: str | None
     phase: Phase | None
     groups: Mapping[str, str]
@@ -52,24 +54,34 @@ class Findings:
 
     timeline: Timeline = field(default_factory=Timeline)
     sightings: list[Sighting] = field(default_factory=list)
-    exceptions: list[tuple[int, Evidence]] = field(default_factory=list)
+    exceptions: list[Evidence] = field(default_factory=list)
     last: list[Evidence] = field(default_factory=list)
-    seen: dict[str, int] = field(default_factory=dict)
+    shapes: dict[str, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """A line with what stands around it; `number` counts from 1, `start` is where it begins."""
+class Place:
+    """A line, numbered from 1, with what stands around it; colours are taken out."""
 
-    text: str
-    number: int
-    start: int
-    offset: int
-    before: str
-    after: str
+    def __init__(self, text: str, number: int, lines: Sequence[str], index: int) -> None:
+        self.text = text
+        self.number = number
+        self._lines = lines
+        self._index = index
+
+    @cached_property
+    def before(self) -> str:
+        """The lines before it, each with its end."""
+        lines = self._lines[max(0, self._index - AROUND) : self._index]
+        return plain("".join(f"{line}\n" for line in lines))
+
+    @cached_property
+    def around(self) -> str:
+        """The lines before it, itself, and those after it."""
+        after = self._lines[self._index + 1 : self._index + 1 + AROUND]
+        return self.before + self.text + plain("".join(f"\n{line}" for line in after))
 
     @property
-    def own_stamp(self) -> str | None:
+    def stamp(self) -> str | None:
         """The line's time, or that of the traceback it ends."""
         if own := stamp(self.text):
             return own
@@ -78,50 +90,55 @@ class _Place:
             return None
         return stamp(self.before[self.before.rfind("\n", 0, header) + 1 : header])
 
+    def evidence(self, position: int) -> Evidence:
+        """Turn a position in `around` into a numbered line."""
+        begin = self.around.rfind("\n", 0, position) + 1
+        end = self.around.find("\n", position)
+        text = self.around[begin : end if end >= 0 else len(self.around)]
+        number = self.number - self.before.count("\n") + self.around.count("\n", 0, position)
+        return Evidence(number, shown(text))
 
-def pieces(log: str | Iterable[str]) -> Iterator[str]:
-    """Cut a text, or join lines (with or without their ends), into pieces of whole lines."""
+
+def pieces(log: str | Iterable[str]) -> Iterator[list[str]]:
+    """Cut a text, or lines with or without their ends, into lists of lines without ends."""
     if isinstance(log, str):
         begin = 0
         while begin < len(log):
-            end = log.find("\n", begin + PIECE) + 1 or len(log)
-            yield log[begin:end]
-            begin = end
+            end = log.find("\n", begin + (1 << 20))
+            end = len(log) if end < 0 else end
+            yield log[begin:end].split("\n")
+            begin = end + 1
         return
     held: list[str] = []
-    size = 0
     for line in log:
-        held.append(line if line.endswith("\n") else f"{line}\n")
-        size += len(line)
-        if size > PIECE:
-            yield "".join(held)
-            held, size = [], 0
-    yield "".join(held)
+        held.append(line.rstrip("\n"))
+        if len(held) == PIECE:
+            yield held
+            held = []
+    yield held
 
 
 def scan(log: str | Iterable[str], given: Phase | None = None) -> Findings:
     """Read a log once; `given` is the phase where the caller knows it."""
     findings = Findings()
-    before, number, offset = "", 1, 0
-    piece = ""
+    before: list[str] = []
+    piece: list[str] = []
+    number = 1
     for following in pieces(log):
-        number = _read(findings, before, piece, following, number, offset, given)
-        offset += len(piece)
-        before, piece = (before + piece)[-AROUND:], following
-    _read(findings, before, piece, "", number, offset, given)
-    tail_number = number
-    findings.last = _last_lines(before + piece, tail_number - before.count("\n"))
+        _read(findings, before, piece, following, number, given)
+        number += len(piece)
+        before, piece = [*before, *piece][-AROUND:], following
+    _read(findings, before, piece, [], number, given)
+    findings.last = _last_lines([*before, *piece], number - len(before))
     return findings
 
 
-def _last_lines(text: str, first_number: int, wanted: int = 3) -> list[Evidence]:
+def _last_lines(lines: list[str], first_number: int, wanted: int = 3) -> list[Evidence]:
     """Keep the last lines that say something."""
     kept: list[Evidence] = []
-    lines = text.split("\n")
     for index in range(len(lines) - 1, -1, -1):
-        line = plain(lines[index].rsplit("\r", 1)[-1])
-        if line.strip():
-            kept.append(Evidence(first_number + index, shown(line)))
+        if text := plain(lines[index].rstrip("\r").rsplit("\r", 1)[-1]).strip():
+            kept.append(Evidence(first_number + index, shown(text)))
         if len(kept) == wanted:
             break
     return kept[::-1]
@@ -129,140 +146,101 @@ def _last_lines(text: str, first_number: int, wanted: int = 3) -> list[Evidence]
 
 def _read(
     findings: Findings,
-    before: str,
-    piece: str,
-    following: str,
+    before: list[str],
+    piece: list[str],
+    following: list[str],
     number: int,
-    offset: int,
     given: Phase | None,
-) -> int:
-    """Look at one piece between its neighbours; return the number of the next piece's first line."""
-    for place in _alarming(before, piece, following, number, offset):
-        _look(findings, place, given)
-    findings.timeline.read(piece, offset)
-    return number + piece.count("\n")
+) -> None:
+    """Look at one piece between its neighbours; `number` is that of its first line."""
+    if not piece:
+        return
+    lines = [*before, *piece, *following[:AROUND]]
+    first = len(before)
+    one, two, three = BUSY
+    for index, line in enumerate(piece):
+        if one in line or two in line or three in line:
+            findings.timeline.busy(number + index)
+        elif any(alarm in line for alarm in ALARMS):
+            _alarm(findings, line, number + index, lines, first + index, given)
+        if any(mark in line for mark in MARKS):
+            findings.timeline.read(line, number + index)
 
 
-def _alarming(
-    before: str, piece: str, following: str, number: int, offset: int
-) -> Iterator[_Place]:
-    """Yield the lines that hold an alarm word, in order, each carriage return's part by itself."""
-    starts = sorted(_line_starts(piece))
-    counted = 0
-    for start in starts:
-        number += piece.count("\n", counted, start)
-        counted = start
-        end = piece.find("\n", start)
-        end = len(piece) if end < 0 else end
-        line = plain(piece[start:end])
-        for text in line.split("\r"):
-            if not is_noise(text):
-                lead = piece[max(0, start - AROUND) : start]
-                lead = before[-(AROUND - len(lead)) :] + lead if len(lead) < AROUND else lead
-                trail = piece[end : end + AROUND]
-                trail = trail + following[: AROUND - len(trail)]
-                yield _Place(text, number, start, offset + start, lead, trail)
+def _alarm(
+    findings: Findings,
+    line: str,
+    number: int,
+    lines: Sequence[str],
+    index: int,
+    given: Phase | None,
+) -> None:
+    """Look at a line with an alarm word, each carriage return's part by itself."""
+    text = plain(line)
+    for part in text.split("\r") if "\r" in text else (text,):
+        kind = shape(part)
+        seen = findings.shapes.get(kind, 0)
+        if seen >= ENOUGH or is_noise(part):
+            continue
+        if seen or len(findings.shapes) < SHAPES:
+            findings.shapes[kind] = seen + 1
+        _look(findings, Place(part, number, lines, index), given)
 
 
-def _line_starts(piece: str) -> set[int]:
-    """Find the lines that hold an alarm word."""
-    starts: set[int] = set()
-    for alarm in ALARMS:
-        found = piece.find(alarm)
-        while found >= 0:
-            starts.add(piece.rfind("\n", 0, found) + 1)
-            end = piece.find("\n", found)
-            found = piece.find(alarm, end) if end >= 0 else -1
-    return starts
-
-
-def _look(findings: Findings, place: _Place, given: Phase | None) -> None:
+def _look(findings: Findings, place: Place, given: Phase | None) -> None:
     """Note what one line is a sign of, or that it reports an exception."""
     best: Sighting | None = None
     for mode in MODES:
         for sign in mode.signs:
-            if sign.hint not in place.text or (best and best.sign.weight <= sign.weight):
-                continue
-            best = _sighting(findings, mode, sign, place, given) or best
+            if best is None or sign.weight < best.sign.weight:
+                best = _sighting(findings, mode, sign, place, given) or best
     if best:
         findings.sightings.append(best)
     elif exception_name(place.text) and len(findings.exceptions) < ENOUGH:
-        findings.exceptions.append((place.offset, Evidence(place.number, shown(place.text))))
+        findings.exceptions.append(Evidence(place.number, shown(place.text)))
 
 
 def _sighting(
-    findings: Findings, mode: Mode, sign: Sign, place: _Place, given: Phase | None
+    findings: Findings, mode: Mode, sign: Sign, place: Place, given: Phase | None
 ) -> Sighting | None:
-    """Judge one sign on a line that holds its hint."""
+    """Judge one sign on one line."""
     found = regex(sign.pattern).search(place.text)
     if not found or (sign.unless and regex(sign.unless).search(place.text)):
         return None
-    key = f"{mode.name} {sign.pattern} {sign.near}"
-    if findings.seen.get(key, 0) >= ENOUGH:
-        return None
     groups = {name: value for name, value in found.groupdict().items() if value is not None}
+    if (sign.raised and not raised(place.text)) or (sign.holds and not sign.holds(groups)):
+        return None
     support = _support(sign, place, groups, given)
     if support is None:
         return None
-    findings.seen[key] = findings.seen.get(key, 0) + 1
-    phase = phase_within(place.before) or findings.timeline.phase
-    sighting = Sighting(
-        mode,
-        sign,
-        Evidence(place.number, shown(place.text)),
-        place.offset,
-        place.own_stamp,
-        phase,
-        groups,
-        support=support,
+    evidence = Evidence(place.number, shown(place.text))
+    phase = findings.timeline.phase
+    return _with_variant(
+        Sighting(mode, sign, evidence, place.stamp, phase, groups, support=support), place
     )
-    return _with_variant(sighting, place)
 
 
 def _support(
-    sign: Sign, place: _Place, groups: Mapping[str, str], given: Phase | None
+    sign: Sign, place: Place, groups: Mapping[str, str], given: Phase | None
 ) -> tuple[Evidence, ...] | None:
     """Find what a sign needs around it; None where it lacks that, or holds what rules it out."""
-    if sign.away and regex(sign.away).search(_around(place)):
+    if sign.away and regex(sign.away).search(place.around):
         return None
-    if not sign.near or (given in sign.phases):
+    if not sign.near or given in sign.phases:
         return ()
     near = sign.near
     for name, value in groups.items():
         near = near.replace(f"<<{name}>>", "_?".join(value.lower()))
-    found = regex(near).search(_around(place))
-    return (_evidence(place, found.start()),) if found else None
+    found = regex(near).search(place.around)
+    return (place.evidence(found.start()),) if found else None
 
 
-def _with_variant(sighting: Sighting, place: _Place) -> Sighting:
+def _with_variant(sighting: Sighting, place: Place) -> Sighting:
     """Choose the way out that the log offers."""
     for variant in sighting.mode.variants:
-        if found := regex(variant.when).search(_around(place)):
-            groups = {**sighting.groups, **{k: v for k, v in found.groupdict().items() if v}}
-            support = (*sighting.support, _evidence(place, found.start()))
-            return Sighting(
-                sighting.mode,
-                sighting.sign,
-                sighting.evidence,
-                sighting.offset,
-                sighting.stamp,
-                sighting.phase,
-                groups,
-                variant,
-                support,
-            )
+        if found := regex(variant.when).search(place.around):
+            offered = {name: value for name, value in found.groupdict().items() if value}
+            support = (*sighting.support, place.evidence(found.start()))
+            groups = {**sighting.groups, **offered}
+            return replace(sighting, groups=groups, variant=variant, support=support)
     return sighting
-
-
-def _around(place: _Place) -> str:
-    """Join a line with its surroundings, without colours."""
-    return plain(f"{place.before}{place.text}{place.after}")
-
-
-def _evidence(place: _Place, position: int) -> Evidence:
-    """Turn a position in a line's surroundings into a numbered line."""
-    text = _around(place)
-    begin = text.rfind("\n", 0, position) + 1
-    end = text.find("\n", position)
-    number = place.number - plain(place.before).count("\n") + text.count("\n", 0, position)
-    return Evidence(number, shown(text[begin : end if end >= 0 else len(text)]))

@@ -4,6 +4,7 @@ import re
 from functools import cache
 
 LONGEST_EVIDENCE = 400
+_SHAPE = str.maketrans("", "", "0123456789abcdef")
 
 
 @cache
@@ -14,9 +15,14 @@ def regex(pattern: str) -> re.Pattern[str]:
 
 def plain(text: str) -> str:
     """Take the terminal's colour and cursor codes out."""
-    return (
-        regex(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]").sub("", text) if "\x1b" in text else text
-    )
+    if "\x1b" not in text:
+        return text
+    return regex(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[()][A-Z0-9]").sub("", text)
+
+
+def shape(line: str) -> str:
+    """Reduce a line to what lines of its kind share: no digits, nor hexadecimal ones."""
+    return line[:160].translate(_SHAPE)
 
 
 def is_noise(line: str) -> bool:
@@ -32,6 +38,15 @@ def is_noise(line: str) -> bool:
             r"|^\s*\[--|^usage: |can be ignored|(?:Receive|Finish): obj=|GenerateReqInput\("
             r"|server_args=(?:ServerArgs\(|\{)"
         ).search(line)
+    )
+
+
+def raised(line: str) -> bool:
+    """Tell whether a line reports an error, rather than mention one."""
+    return bool(
+        regex(r"(?:Error|Exception|Failure)\b *:|\berror:|error while|\bfatal\b|Failed:").search(
+            line
+        )
     )
 
 

@@ -9,6 +9,9 @@ LAUNCHES = ("server_args=ServerArgs(", "server_args={'model_path'", "non-default
 
 READY = "The server is fired up and ready to roll"
 
+BUSY = ("Decode batch", "Prefill batch", '" 200 OK')
+"""Parts of the lines that a serving server writes by the million."""
+
 MARKS: dict[str, Phase] = {
     **dict.fromkeys(LAUNCHES, Phase.START),
     "Init torch distributed begin": Phase.DISTRIBUTED,
@@ -22,47 +25,37 @@ MARKS: dict[str, Phase] = {
     "max_total_num_tokens=": Phase.WARMUP,
     "Application startup complete": Phase.WARMUP,
     READY: Phase.SERVING,
-    "Decode batch": Phase.SERVING,
-    '"POST /': Phase.SERVING,
     "SIGTERM received": Phase.STOPPING,
     "Gracefully exiting": Phase.STOPPING,
     "Shutting down": Phase.STOPPING,
 }
 """Literal parts of progress lines, SGLang 0.4 to 0.5.23, and the phase that begins with them."""
 
-ALIVE = (Phase.SERVING, Phase.STOPPING)
-
 
 @dataclass(slots=True)
 class Timeline:
-    """The last progress line of the log so far; offsets are characters from its beginning."""
+    """The phase so far, and the numbers of the last lines of some kinds, 0 where there was none.
+
+    `alive` is the last line that only a server in good health writes.
+    """
 
     phase: Phase | None = None
-    offset: int = -1
-    launched: int = -1
-    ready: int = -1
-    alive: int = -1
+    launched: int = 0
+    ready: int = 0
+    alive: int = 0
 
-    def read(self, text: str, offset: int) -> None:
-        """Take in the next piece of the log, which begins at `offset`."""
+    def read(self, line: str, number: int) -> None:
+        """Take in a line that holds a mark."""
         for mark, phase in MARKS.items():
-            found = text.rfind(mark)
-            if found >= 0:
-                self._note(mark, phase, offset + found)
+            if mark in line:
+                self.phase = phase
+                self.launched = number if mark in LAUNCHES else self.launched
+                self.ready = number if mark == READY else self.ready
+                lives = phase in (Phase.SERVING, Phase.STOPPING)
+                self.alive = number if lives else self.alive
 
-    def _note(self, mark: str, phase: Phase, offset: int) -> None:
-        if offset > self.offset:
-            self.phase, self.offset = phase, offset
-        if mark in LAUNCHES:
-            self.launched = max(self.launched, offset)
-        if mark == READY:
-            self.ready = max(self.ready, offset)
-        if phase in ALIVE:
-            self.alive = max(self.alive, offset)
-
-
-def phase_within(text: str) -> Phase | None:
-    """Tell the phase at the end of a piece of a log, None where no line tells."""
-    timeline = Timeline()
-    timeline.read(text, 0)
-    return timeline.phase
+    def busy(self, number: int) -> None:
+        """Take in that a request was served, which a server also does once to warm up."""
+        self.alive = number
+        if self.ready > self.launched:
+            self.phase = Phase.SERVING

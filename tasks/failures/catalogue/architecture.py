@@ -13,8 +13,8 @@ MODES = (
         Action.PRUNE,
         _CAPTURE,
         (
-            Sign("not supported on .target", r"[Ff]eature '.*' not supported on \.target"),
-            Sign("rror", r"Feature '.*' not supported on \.target"),
+            Sign(r"[Ff]eature '.*' not supported on \.target"),
+            Sign(r"Feature '.*' not supported on \.target"),
         ),
         spread=Spread(decided_by=("attention_backend", "*moe*backend*", "quantization")),
     ),
@@ -25,11 +25,9 @@ MODES = (
         Action.RETRY,
         _CAPTURE,
         (
-            Sign(
-                "is not defined for option", r"Value 'sm_\w+' is not defined for option 'gpu-name'"
-            ),
-            Sign("atal", r"Value 'sm_\w+' is not defined for option 'gpu-name'"),
-            Sign("rror", r"PTXAS error.*sm_\w+.*(?:not defined|unsupported gpu)"),
+            Sign(r"Value 'sm_\w+' is not defined for option 'gpu-name'"),
+            Sign(r"Value 'sm_\w+' is not defined for option 'gpu-name'"),
+            Sign(r"PTXAS error.*sm_\w+.*(?:not defined|unsupported gpu)"),
         ),
         Remedy(
             "use the CUDA toolkit's ptxas",
@@ -48,12 +46,11 @@ MODES = (
         (Phase.START, Phase.WEIGHTS, Phase.GRAPH_CAPTURE),
         (
             Sign(
-                "is not compatible",
                 r"with CUDA capability sm_\w+ is not compatible with the current PyTorch",
                 weak=True,
             ),
-            Sign("rror", r"nvrtc: error: invalid value for --gpu-architecture"),
-            Sign("rror", r"Torch not compiled with CUDA enabled"),
+            Sign(r"nvrtc: error: invalid value for --gpu-architecture"),
+            Sign(r"Torch not compiled with CUDA enabled", raised=True),
         ),
         stack_fault=True,
     ),
@@ -64,8 +61,8 @@ MODES = (
         Action.STOP,
         _CAPTURE,
         (
-            Sign("rror", r"no kernel image is available"),
-            Sign("ailed", r"no kernel image is available|cudaErrorNoKernelImageForDevice"),
+            Sign(r"no kernel image is available"),
+            Sign(r"no kernel image is available|cudaErrorNoKernelImageForDevice"),
         ),
         stack_fault=True,
     ),
@@ -77,24 +74,26 @@ MODES = (
         _CAPTURE,
         (
             Sign(
-                "rror",
                 r"(?:Backend|backend) (?:requires|is only supported|only supports"
                 r"|is not (?:yet )?supported|does not support|doesn't support|cannot be used"
                 r"|can only be used)",
                 unless=r"topk|page_size|speculative|grammar|disaggregation|LoRA|lora",
+                raised=True,
             ),
-            Sign("rror", r"Only SM ?\d+[.\w]*(?: and \d+[.\w]*)? are supported"),
+            Sign(r"Only SM ?\d+[.\w]*(?: and \d+[.\w]*)? are supported", raised=True),
             Sign(
-                "rror",
                 r"(?:FlashAttention|FlashMLA|FA[34]|fa[34]|TRTLLM|trtllm_\w+|cutlass_mla"
                 r"|flashmla)\b.*(?:requires?|only supports?|is (?:only|not) supported|not available)",
                 unless=r"topk|page_size|speculative",
+                raised=True,
             ),
-            Sign("rror", r"(?:FlashAttention|flash_attn\S*) only supports (?:Ampere|\w+) GPUs"),
             Sign(
-                "rror",
+                r"(?:FlashAttention|flash_attn\S*) only supports (?:Ampere|\w+) GPUs", raised=True
+            ),
+            Sign(
                 r"[Uu]nsupported (?:attention )?(?:backend|architecture)|[Ii]nvalid attention"
                 r" backend|(?:Head size|head_dim|head dim\w*) \S+ is not supported by",
+                raised=True,
             ),
         ),
         variants=(

@@ -14,7 +14,7 @@ MODES = (
         " offers; install cuDNN 9.16 or newer, since vision workloads are slow until then.",
         Action.RETRY,
         (Phase.START,),
-        (Sign(_CONV3D, r"CRITICAL WARNING: " + _CONV3D, near=_OFFER),),
+        (Sign(r"CRITICAL WARNING: " + _CONV3D, near=_OFFER),),
         Remedy("switch the cuDNN check off", env={"SGLANG_DISABLE_CUDNN_CHECK": "1"}),
     ),
     Mode(
@@ -23,7 +23,7 @@ MODES = (
         " round. Install cuDNN 9.16 or newer for torch's own CUDA major.",
         Action.STOP,
         (Phase.START,),
-        (Sign(_CONV3D, r"CRITICAL WARNING: " + _CONV3D, away=_OFFER),),
+        (Sign(r"CRITICAL WARNING: " + _CONV3D, away=_OFFER),),
         stack_fault=True,
     ),
     Mode(
@@ -34,7 +34,6 @@ MODES = (
         _RUNNING,
         (
             Sign(
-                "CUDNN_STATUS_",
                 r"CUDNN_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR\b.*)",
                 unless=r"SUBLIBRARY",
                 away=r"avail(?:able_gpu)?[ _]mem=0\.[0-4]\d* GB",
@@ -49,9 +48,8 @@ MODES = (
         Action.STOP,
         _RUNNING,
         (
-            Sign("CUDNN_STATUS_", r"CUDNN_STATUS_SUBLIBRARY_(?:VERSION_MISMATCH|LOADING_FAILED)"),
+            Sign(r"CUDNN_STATUS_SUBLIBRARY_(?:VERSION_MISMATCH|LOADING_FAILED)"),
             Sign(
-                "libcudnn",
                 r"(?:Could not|Unable to|Cannot) load (?:library|any of \{)\W*libcudnn\w*"
                 r"|Invalid handle\. Cannot load symbol cudnn",
             ),
@@ -64,7 +62,7 @@ MODES = (
         " folder on LD_LIBRARY_PATH, hides the bundled one. Remove it.",
         Action.STOP,
         (Phase.START, Phase.WEIGHTS, Phase.WARMUP),
-        (Sign("cuDNN version incompatibility", r"cuDNN version incompatibility"),),
+        (Sign(r"cuDNN version incompatibility"),),
         stack_fault=True,
     ),
     Mode(
@@ -74,7 +72,6 @@ MODES = (
         _RUNNING,
         (
             Sign(
-                "cuDNN error",
                 r"RuntimeError: cuDNN error: CUDNN_STATUS_(?!NOT_INITIALIZED|SUBLIBRARY|INTERNAL)",
                 weight=Weight.SYMPTOM,
             ),

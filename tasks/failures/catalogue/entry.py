@@ -4,6 +4,7 @@ An entry is data: it says which texts decide, what misleads, and what is to be d
 `tasks.failures.scan` and `tasks.failures.diagnosis` knows no mode by name.
 """
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -22,18 +23,21 @@ class Weight(IntEnum):
 class Sign:
     """A text that decides for a mode.
 
-    `hint` is a literal part of the line, for a cheap first look; `pattern` and `unless` are
-    regular expressions searched in that line; `near` and `away` are searched in the lines around
-    it (about 24,000 characters each way, so that interleaved ranks don't push them out). `phases`
-    stands in for `near` where the caller knows the phase. A sign that is `weak` is a warning that
-    kills most servers but not all: it counts only if the server didn't become ready after it.
+    `pattern` and `unless` are regular expressions searched in one line, `near` and `away` in the
+    lines around it (a few hundred each way, so that interleaved ranks don't push them out). In
+    `near`, `<<name>>` stands for a group of the pattern, whatever its case and underscores. A sign
+    that must be `raised` counts only on a line that reports an error: its words are also said in
+    passing. `holds` judges the pattern's groups where a regular expression can't. `phases` stands
+    in for `near` where the caller knows the phase. A sign that is `weak` is a warning that kills
+    most servers but not all: it counts only if the server didn't become ready after it.
     """
 
-    hint: str
     pattern: str
     unless: str = ""
     near: str = ""
     away: str = ""
+    raised: bool = False
+    holds: Callable[[Mapping[str, str]], bool] | None = None
     phases: tuple[Phase, ...] = ()
     weight: Weight = Weight.CAUSE
     weak: bool = False

@@ -14,11 +14,9 @@ MODES = (
         _START,
         (
             Sign(
-                "rror: ambiguous option",
                 r"ambiguous option: (?P<flag>--[\w-]+)\S* could match .*?(?P<full>--[\w-]+-decode)\b",
             ),
             Sign(
-                "rror: ambiguous option",
                 r"ambiguous option: (?P<flag>--[\w-]+)\S* could match (?P<full>--[\w-]+)",
             ),
         ),
@@ -31,14 +29,13 @@ MODES = (
         Action.PRUNE,
         _START,
         (
-            Sign("rror: unrecognized arguments", r"error: unrecognized arguments: ?(?P<flags>.*)"),
+            Sign(r"error: unrecognized arguments: ?(?P<flags>.*)"),
             Sign(
-                "rror",
                 r"Removed server argument\(s\)|unexpected keyword argument '\w+'",
                 unless=r"__init__\(\) got.*config",
             ),
-            Sign("rror: no such option", r"(?i)no such option:? (?P<flags>--\S+)"),
-            Sign("rror", r"(?i)error: (?:unknown|invalid|no such) (?:option|argument):? --?\w"),
+            Sign(r"(?i)no such option:? (?P<flags>--\S+)"),
+            Sign(r"(?i)error: (?:unknown|invalid|no such) (?:option|argument):? --?\w"),
         ),
         variants=(
             Variant(
@@ -82,9 +79,9 @@ MODES = (
         Action.PRUNE,
         _START,
         (
-            Sign("rror: argument", r"error: argument (?P<flag>--?[\w/-]+)[^:]*: invalid"),
-            Sign("rror: argument", r"error: argument (?P<flag>--?[\w/-]+)[^:]*: expected"),
-            Sign("rror: the following arguments", r"error: the following arguments are required"),
+            Sign(r"error: argument (?P<flag>--?[\w/-]+)[^:]*: invalid"),
+            Sign(r"error: argument (?P<flag>--?[\w/-]+)[^:]*: expected"),
+            Sign(r"error: the following arguments are required"),
         ),
         spread=Spread(named=1),
     ),
@@ -95,7 +92,6 @@ MODES = (
         _START,
         (
             Sign(
-                "rror",
                 r"(?:Assertion|Value|NotImplemented|Runtime)Error:? .*\b(?:must be divisible by"
                 r"|is incompatible with|are incompatible|(?:is|are) not compatible with"
                 r"|cannot be (?:used|enabled|set|combined)|can't be (?:used|enabled|set|combined)"
@@ -105,9 +101,8 @@ MODES = (
                 r"|requires? (?:--|\w+_\w+|setting|enabling)|is required (?:for|when|to)"
                 r"|(?:does not|doesn't) support|at the same time|not allowed with)",
             ),
-            Sign("rror: argument", r"error: argument .*not allowed with argument"),
+            Sign(r"error: argument .*not allowed with argument"),
             Sign(
-                "rror",
                 r"[Aa]ssertionError: .*(?:_size|--\w)\S* .*(?:divisible|multiple|must|should)",
             ),
         ),

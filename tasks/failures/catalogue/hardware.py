@@ -14,19 +14,17 @@ MODES = (
         Action.STOP,
         (Phase.SERVING,),
         (
-            Sign("fallen off", r"fallen off the bus"),
+            Sign(r"fallen off the bus"),
             Sign(
-                "Xid (",
                 r"Xid \([^)]*\): (?:46|48|54|56|57|58|61|62|63|64|74|79|92|9[45]|1[0-4]\d)\b",
             ),
             Sign(
-                "rror",
                 r"uncorrectable (?:ECC|NVLink|memory)|[Uu]ncorrectable ECC error|ECC error encountered"
                 r"|cudaErrorECCUncorrectable|hardware stack error|GPU is lost|GPU has been lost"
                 r"|NVML(?:Error)?\S* ?:?.*(?:GPU is lost|Unknown Error)"
                 r"|Unable to determine the device handle for GPU|NVLink error was detected",
             ),
-            Sign("ailed", r"Unable to determine the device handle for GPU|GPU requires reset"),
+            Sign(r"Unable to determine the device handle for GPU|GPU requires reset"),
         ),
     ),
     Mode(
@@ -36,8 +34,8 @@ MODES = (
         Action.STOP,
         _START,
         (
-            Sign("rror", r"Error 802|system not yet initialized|cudaErrorSystemNotReady"),
-            Sign("ailed", r"system not yet initialized|[Ff]abric ?[Mm]anager"),
+            Sign(r"Error 802|system not yet initialized|cudaErrorSystemNotReady", weak=True),
+            Sign(r"system not yet initialized|[Ff]abric ?[Mm]anager"),
         ),
     ),
     Mode(
@@ -48,12 +46,12 @@ MODES = (
         _START,
         (
             Sign(
-                "rror",
                 r"Error 80[34]\b|forward compatibility was attempted|unsupported display driver"
                 r"|NVIDIA driver on your system is too old|compiled with an unsupported toolchain"
                 r"|CUDA driver version is insufficient|cudaErrorInsufficientDriver",
+                weak=True,
             ),
-            Sign("is insufficient", r"CUDA driver version is insufficient for CUDA runtime"),
+            Sign(r"CUDA driver version is insufficient for CUDA runtime"),
         ),
         stack_fault=True,
     ),
@@ -65,7 +63,6 @@ MODES = (
         _RUNNING,
         (
             Sign(
-                "rror",
                 r"illegal memory access|cudaErrorIllegalAddress|CUDA error: misaligned address"
                 r"|CUDA_ERROR_ILLEGAL_ADDRESS",
             ),
@@ -79,9 +76,8 @@ MODES = (
         Action.PRUNE,
         _RUNNING,
         (
-            Sign("rror", r"device-side assert triggered|cudaErrorAssert", weight=Weight.SYMPTOM),
+            Sign(r"device-side assert triggered|cudaErrorAssert", weight=Weight.SYMPTOM),
             Sign(
-                "ssertion",
                 r"\.cuh?:\d+: .*block: \[.*thread: \[.*Assertion `.*` failed",
                 weight=Weight.SYMPTOM,
             ),
@@ -94,7 +90,6 @@ MODES = (
         _RUNNING,
         (
             Sign(
-                "rror",
                 r"(?:RuntimeError|AcceleratorError): CUDA error: (?:unspecified launch failure"
                 r"|unknown error|device kernel image is invalid|the launch timed out)",
                 weight=Weight.SYMPTOM,

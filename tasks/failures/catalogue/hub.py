@@ -13,8 +13,8 @@ MODES = (
         Action.STOP,
         _START,
         (
-            Sign("No space left", r"No space left on device"),
-            Sign("rror", r"Disk quota exceeded|Not enough (?:free )?disk space"),
+            Sign(r"No space left on device", unless=r"Warning"),
+            Sign(r"Disk quota exceeded|Not enough (?:free )?disk space"),
         ),
     ),
     Mode(
@@ -24,13 +24,13 @@ MODES = (
         Action.STOP,
         _START,
         (
-            Sign("gated repo", r"You are trying to access a gated repo"),
-            Sign("rror", r"GatedRepoError", near=r"You are trying to access a gated repo"),
+            Sign(r"You are trying to access a gated repo"),
+            Sign(r"GatedRepoError", near=r"You are trying to access a gated repo"),
             Sign(
-                "rror",
                 r"401 Client Error|403 Client Error|Invalid (?:user )?token|Access to model \S+ is restricted",
                 near=r"huggingface\.co|hf\.co",
                 away=r"Cannot access gated repo for url",
+                raised=True,
             ),
         ),
     ),
@@ -42,7 +42,6 @@ MODES = (
         (
             # Transformers says "You are trying to access" only after it has looked in the cache.
             Sign(
-                "gated repo",
                 r"Cannot access gated repo for url",
                 away=r"You are trying to access a gated repo",
             ),
@@ -58,18 +57,17 @@ MODES = (
         _START,
         (
             Sign(
-                "rror",
                 r"LocalEntryNotFoundError|We couldn't connect to 'https?://"
                 r"|Cannot reach https?://\S*(?:huggingface|hf)|offline mode is enabled|OfflineModeIsEnabled"
                 r"|outgoing traffic has been disabled",
             ),
             Sign(
-                "rror",
                 r"(?:ConnectionError|ConnectTimeout|ReadTimeout|MaxRetryError|SSLError|ProxyError|"
                 r"NameResolutionError|ConnectError).*(?:huggingface\.co|hf\.co|hf-mirror|modelscope|cdn-lfs)",
+                raised=True,
+                unless=r"Retry|thrown while requesting",
             ),
             Sign(
-                "rror",
                 r"(?:429|500|502|503|504) (?:Client|Server) Error.*(?:huggingface\.co|hf\.co)",
             ),
         ),
@@ -89,9 +87,10 @@ MODES = (
         Action.RETRY,
         _START,
         (
-            Sign("rror", rf"(?:Permission denied|Read-only file system)\W*.*{_CACHE}"),
+            Sign(rf"(?:Permission denied|Read-only file system)\W*.*{_CACHE}", raised=True),
             Sign(
-                "rror", rf"(?:[Pp]ermission|writ)\w*.*{_CACHE}.*(?:denied|not writable|read-only)"
+                rf"(?:[Pp]ermission|writ)\w*.*{_CACHE}.*(?:denied|not writable|read-only)",
+                raised=True,
             ),
         ),
         Remedy(

@@ -22,11 +22,10 @@ MODES = (
         Action.RETRY,
         _BUILD,
         (
-            Sign("not found", r"(?:^|[\s:'\"]):(?P<home>/[^\s:]+)/bin/nvcc['\"]?: not found"),
-            Sign("not found", r"/[^\s:]+:(?P<home>/[^\s:]+)/bin/nvcc['\"]?: not found"),
-            Sign("nvcc", r"(?P<home>/[^\s:'\"]+)/bin/bin/nvcc"),
+            Sign(r"(?:^|[\s:'\"]):(?P<home>/[^\s:]+)/bin/nvcc['\"]?: not found"),
+            Sign(r"/[^\s:]+:(?P<home>/[^\s:]+)/bin/nvcc['\"]?: not found"),
+            Sign(r"(?P<home>/[^\s:'\"]+)/bin/bin/nvcc"),
             Sign(
-                "rror",
                 r"(?:No such file or directory|FileNotFound\w+).*['\"]:?(?:/[^\s:]+)?:"
                 r"(?P<home>/[^\s:]+)/bin/nvcc",
             ),
@@ -42,15 +41,14 @@ MODES = (
         _BUILD,
         (
             Sign(
-                "nvcc",
                 r"Could not find nvcc|nvcc: (?:command )?not found"
                 r"|No such file or directory: '[^']*nvcc'",
             ),
-            Sign("rror", r"CUDA_HOME environment variable is not set"),
+            Sign(r"CUDA_HOME environment variable is not set", raised=True),
             Sign(
-                "rror",
                 r"Could not find a CUDA installation|Unable to find CUDA toolkit"
                 r"|CUDA_HOME (?:is not set|not found)",
+                raised=True,
             ),
         ),
         variants=(
@@ -76,19 +74,17 @@ MODES = (
         Action.STOP,
         (Phase.WARMUP, Phase.GRAPH_CAPTURE),
         (
-            Sign("NVCC compilation failed", r"NVCC compilation failed"),
+            Sign(r"NVCC compilation failed"),
             Sign(
-                "rror",
                 r"(?:NVRTC|Failed) compil\w+.*|NVRTC compilation failed",
                 near=r"deep_gemm|DeepGEMM",
             ),
             Sign(
-                "nvcc fatal",
                 r"nvcc fatal\s+:",
                 near=r"deep_gemm|DeepGEMM",
                 away=r"Ninja build failed|ninja: build stopped",
             ),
-            Sign("ssertion", r"Assertion error \(\S*(?:deep_gemm|jit_kernels|jit/)\S*\)"),
+            Sign(r"Assertion error \(\S*(?:deep_gemm|jit_kernels|jit/)\S*\)"),
         ),
         stack_fault=True,
     ),
@@ -100,7 +96,6 @@ MODES = (
         _BUILD,
         (
             Sign(
-                "fatal error",
                 rf"fatal error: {_TOOLKIT_HEADER}\w*\.h(?:pp)?:",
                 near=r"(?P<site_packages>/[\w./@+-]+?/(?:site|dist)-packages)/",
             ),
@@ -129,14 +124,14 @@ MODES = (
         Action.STOP,
         _BUILD,
         (
-            Sign("fatal error", r"fatal error: [\w/.+-]+\.(?:h|hpp|cuh|inc)\b"),
-            Sign("nvcc fatal", r"nvcc fatal\s+:", away=r"NVCC compilation failed"),
-            Sign("rror", r"\.(?:cu|cuh|cpp|h|hpp)\(\d+\): error[: ]"),
-            Sign("Ninja build failed", r"Ninja build failed", weight=Weight.SYMPTOM),
-            Sign("rror", r"Error building extension '", weight=Weight.SYMPTOM),
-            Sign("rror", r"CalledProcessError: Command '\['ninja'", weight=Weight.SYMPTOM),
-            Sign("ninja: build stopped", r"ninja: build stopped", weight=Weight.SYMPTOM),
-            Sign("FAILED", r"^\S*\s*FAILED: .*\.(?:cuda\.)?o\b", weight=Weight.SYMPTOM),
+            Sign(r"fatal error: [\w/.+-]+\.(?:h|hpp|cuh|inc)\b"),
+            Sign(r"nvcc fatal\s+:", away=r"NVCC compilation failed"),
+            Sign(r"\.(?:cu|cuh|cpp|h|hpp)\(\d+\): error[: ]"),
+            Sign(r"Ninja build failed", weight=Weight.SYMPTOM),
+            Sign(r"Error building extension '", weight=Weight.SYMPTOM),
+            Sign(r"CalledProcessError: Command '\['ninja'", weight=Weight.SYMPTOM),
+            Sign(r"ninja: build stopped", weight=Weight.SYMPTOM),
+            Sign(r"^\S*\s*FAILED: .*\.(?:cuda\.)?o\b", weight=Weight.SYMPTOM),
         ),
         stack_fault=True,
     ),
@@ -148,7 +143,6 @@ MODES = (
         _START,
         (
             Sign(
-                "does not match flashinfer version",
                 _FLASHINFER_PAIR + r"v?\1\.",
                 unless=r"Ignoring incompatible",
                 near=r"FLASHINFER_DISABLE_VERSION_CHECK",
@@ -166,7 +160,6 @@ MODES = (
         _START,
         (
             Sign(
-                "does not match flashinfer version",
                 r"does not match flashinfer version",
                 unless=r"Ignoring incompatible",
             ),
@@ -180,9 +173,8 @@ MODES = (
         Action.STOP,
         _START,
         (
-            Sign("xception", r"is installed with version \S+,? which is less than the minimum"),
+            Sign(r"is installed with version \S+,? which is less than the minimum"),
             Sign(
-                "rror",
                 r"is installed with version \S+,? which is less than the minimum"
                 r"|(?:flashinfer|sgl[-_]kernel|sglang-kernel)\S*(?: version)?[ >=]+[\d.]+\w* (?:is )?required",
             ),
@@ -196,11 +188,11 @@ MODES = (
         Action.STOP,
         _START,
         (
-            Sign("xception", r"flashinfer\S* with (?:the )?minimum required version \S+ is not"),
+            Sign(r"flashinfer\S* with (?:the )?minimum required version \S+ is not"),
             Sign(
-                "rror",
                 r"No module named '(?:flashinfer\S*)'|flashinfer is not (?:installed|available)"
                 r"|Please install flashinfer|PackageNotFoundError:.*flashinfer",
+                raised=True,
             ),
         ),
         stack_fault=True,
@@ -212,9 +204,8 @@ MODES = (
         Action.RETRY,
         _BUILD,
         (
-            Sign("file_baton", r"file_baton\.py"),
+            Sign(r"file_baton\.py"),
             Sign(
-                ".lock",
                 r"(?i)(?:waiting|waited|wait|acquir\w+|stuck|held|blocked|timed? ?out)\b"
                 r".*\.lock\b|\.lock\b.*(?:waiting|could not be acquired|held|stale|stuck)",
                 weak=True,
@@ -230,10 +221,9 @@ MODES = (
         Action.RETRY,
         _BUILD,
         (
-            Sign("rror", _NOT_READY, near=_BUILDING),
-            Sign("ailed", _NOT_READY, near=_BUILDING),
+            Sign(_NOT_READY, near=_BUILDING),
+            Sign(_NOT_READY, near=_BUILDING),
             Sign(
-                "imed out",
                 r"(?i)\bread(?:timeout| timed out)|" + _NOT_READY,
                 near=_BUILDING,
                 away=r"0 tokens received",
@@ -250,9 +240,9 @@ MODES = (
         Action.RETRY,
         _START,
         (
-            Sign("rror", _NOT_READY, weight=Weight.SYMPTOM),
-            Sign("ailed", _NOT_READY, weight=Weight.SYMPTOM),
-            Sign("imed out", _NOT_READY, weight=Weight.SYMPTOM),
+            Sign(_NOT_READY, weight=Weight.SYMPTOM),
+            Sign(_NOT_READY, weight=Weight.SYMPTOM),
+            Sign(_NOT_READY, weight=Weight.SYMPTOM),
         ),
         Remedy("allow twice the time to start", longer_timeout=2.0),
         stalls=(Phase.START,),

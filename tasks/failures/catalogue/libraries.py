@@ -21,8 +21,8 @@ MODES = (
         Action.STOP,
         _START,
         (
-            Sign("undefined symbol", r"undefined symbol: p?nccl[A-Z]\w*"),
-            Sign("NCCL", r"NCCL version mismatch|Mismatched NCCL version", unless=r"\bINFO\b"),
+            Sign(r"undefined symbol: p?nccl[A-Z]\w*"),
+            Sign(r"NCCL version mismatch|Mismatched NCCL version", unless=r"\bINFO\b"),
         ),
         stack_fault=True,
     ),
@@ -32,7 +32,7 @@ MODES = (
         " the wheel's CUDA. Update the driver or take wheels built for an older CUDA.",
         Action.STOP,
         _START,
-        (Sign("undefined symbol", r"undefined symbol: (?:cu[A-Z]\w*|nvml[A-Z]\w*)"),),
+        (Sign(r"undefined symbol: (?:cu[A-Z]\w*|nvml[A-Z]\w*)"),),
         stack_fault=True,
     ),
     Mode(
@@ -42,15 +42,13 @@ MODES = (
         Action.STOP,
         _ANY,
         (
-            Sign("libnvrtc-builtins", r"failed to open libnvrtc-builtins\.so"),
+            Sign(r"failed to open libnvrtc-builtins\.so"),
             Sign(
-                "undefined symbol",
                 r"undefined symbol: (?:cuda[A-Z]|cublas|cusparse|cusolver"
                 r"|cudnn|cufft|__nvJitLink|nvJitLink|nvrtc)\w*",
             ),
-            Sign("xit code", r"crashed with exit code -8\b|[Ee]xit code:? \(?-8\b"),
+            Sign(r"crashed with exit code -8\b|[Ee]xit code:? \(?-8\b"),
             Sign(
-                "version `lib",
                 r"version `lib(?:cudart|cublas\w*|nvJitLink|cusparse)\.so[.\d]*'"
                 r" not found",
             ),
@@ -65,8 +63,8 @@ MODES = (
         Action.STOP,
         _START,
         (
-            Sign("not found", r"version `(?:GLIBCXX|CXXABI)_[\d.]+' not found"),
-            Sign("undefined symbol", r"undefined symbol: _Z(?:T[VIS])?N?K?St"),
+            Sign(r"version `(?:GLIBCXX|CXXABI)_[\d.]+' not found"),
+            Sign(r"undefined symbol: _Z(?:T[VIS])?N?K?St"),
         ),
         stack_fault=True,
     ),
@@ -76,7 +74,7 @@ MODES = (
         " wheel built for this one.",
         Action.STOP,
         _START,
-        (Sign("not found", r"version `GLIBC_[\d.]+' not found"),),
+        (Sign(r"version `GLIBC_[\d.]+' not found"),),
         stack_fault=True,
     ),
     Mode(
@@ -85,7 +83,7 @@ MODES = (
         " symbol). Install the build that matches this torch.",
         Action.STOP,
         _START,
-        (Sign("undefined symbol", r"undefined symbol: \S+"),),
+        (Sign(r"undefined symbol: \S+"),),
         stack_fault=True,
     ),
     Mode(
@@ -95,15 +93,15 @@ MODES = (
         Action.STOP,
         _START,
         (
-            Sign("cannot open shared", r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: cannot open shared"),
+            Sign(r"lib(?:cuda|nvidia-ml)\.so(?:\.1)?: cannot open shared"),
             Sign(
-                "rror",
                 r"Found no NVIDIA driver on your system|No CUDA GPUs are available"
                 r"|NVML(?:Error\w*: NVML)? Shared Library Not Found|Driver Not Loaded"
                 r"|no CUDA-capable device is detected",
+                raised=True,
             ),
-            Sign("Error 100", r"Error 100: no CUDA-capable device is detected"),
-            Sign("0 active drivers", r"0 active drivers \(\[\]\)"),
+            Sign(r"Error 100: no CUDA-capable device is detected"),
+            Sign(r"0 active drivers \(\[\]\)"),
         ),
     ),
     Mode(
@@ -116,13 +114,11 @@ MODES = (
             # The block shows a capability only where torch's own CUDA works: what the package
             # lacks beside it is then of another major, unless the block names that same major.
             Sign(
-                "cannot open shared",
                 _CUDA_LIBRARY + r"\.(?P<major>\d+)\S*: cannot open shared",
                 near=_BLOCK + r"[\s\S]*" + _GPU_SEEN,
                 away=r"- CUDA version: (?P<built>\d+)[\s\S]*\.so\.(?P=built)\S*: cannot open shared",
             ),
             Sign(
-                "cannot open shared",
                 r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cusparse|cusolver|cufft)"
                 r"\.so\.(?P<major>1[0-3])\S*: cannot open shared",
                 near=r"(?:\+cu|[Cc]uda[ -]?v?(?:ersion)?:? ?|torch\S* ?\(?cu)(?:13\d*(?!\.\d*\.so)"
@@ -137,7 +133,7 @@ MODES = (
         " environment's site-packages/nvidia) on LD_LIBRARY_PATH, or run ldconfig.",
         Action.STOP,
         _START,
-        (Sign("cannot open shared", _MISSING, unless=r"lib(?:c10|torch|cuda)\w*\.so"),),
+        (Sign(_MISSING, unless=r"lib(?:c10|torch|cuda)\w*\.so", raised=True),),
         variants=tuple(
             Variant(
                 rf"(?P<site_packages>/[\w./@+-]+?/site-packages)/[\s\S]*{library}[.\d]*: cannot open",

@@ -41,13 +41,12 @@ MODES = (
         (
             # Inside a container torch calls itself a stranger too, but then says what PyTorch holds.
             Sign(
-                "out of memory",
                 rf"(?:{_OOM}).*Process \d+ has [\d.]+ GiB memory in use\.(?!.* Of the"
                 r" allocated memory (?:[3-9]\d|\d{3})\.)",
             ),
-            Sign("rror", r"Free memory on device .* is less than desired GPU memory utilization"),
-            Sign("ReadTimeout", r"ReadTimeout.*\b0 tokens", weight=Weight.SYMPTOM),
-            Sign("imed out", r"timed out.*\b0 tokens", weight=Weight.SYMPTOM),
+            Sign(r"Free memory on device .* is less than desired GPU memory utilization"),
+            Sign(r"ReadTimeout.*\b0 tokens", weight=Weight.SYMPTOM),
+            Sign(r"timed out.*\b0 tokens", weight=Weight.SYMPTOM),
         ),
         Remedy(
             "free the GPUs and take another port",
@@ -63,9 +62,9 @@ MODES = (
         Action.PRUNE,
         (Phase.KV_CACHE,),
         (
-            Sign("rror", _KV, near=_OOM),
-            Sign("out of memory", _OOM, near=_KV),
-            Sign("rror", _KV + r".*mem_fraction_static=0?\.9[5-9]"),
+            Sign(_KV, near=_OOM),
+            Sign(_OOM, near=_KV),
+            Sign(_KV + r".*mem_fraction_static=0?\.9[5-9]"),
         ),
         spread=Spread(free=_AFTER_WEIGHTS[:6]),
     ),
@@ -76,9 +75,8 @@ MODES = (
         Action.RETRY,
         (Phase.KV_CACHE,),
         (
-            Sign("rror", _KV),
+            Sign(_KV),
             Sign(
-                "rror",
                 r"No available memory for the cache blocks|larger than the maximum number of"
                 r" tokens that can be stored in KV cache",
             ),
@@ -101,10 +99,9 @@ MODES = (
         Action.PRUNE,
         (Phase.GRAPH_CAPTURE,),
         (
-            Sign("out of memory", _CAPTURE_OOM),
-            Sign("out of memory", _OOM, near=_CAPTURE_OOM),
+            Sign(_CAPTURE_OOM),
+            Sign(_OOM, near=_CAPTURE_OOM),
             Sign(
-                "out of memory",
                 rf"(?:{_OOM}|Cuda failure.*out of memory)",
                 near=_CAPTURING,
                 away=_SERVING,
@@ -130,14 +127,13 @@ MODES = (
         Action.RETRY,
         (Phase.SERVING, Phase.WARMUP),
         (
-            Sign("out of memory", _OOM, near=_SERVING, phases=(Phase.SERVING,)),
+            Sign(_OOM, near=_SERVING, phases=(Phase.SERVING,)),
             Sign(
-                "CUDNN_STATUS_",
                 r"CUDNN_STATUS_(?:NOT_INITIALIZED|INTERNAL_ERROR)",
                 near=r"avail(?:able_gpu)?[ _]mem=0\.[0-4]\d* GB",
             ),
-            Sign("rror", r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)"),
-            Sign("rror", r"(?:Prefill|Decode) out of memory|KV cache pool is full"),
+            Sign(r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)"),
+            Sign(r"(?:Prefill|Decode) out of memory|KV cache pool is full"),
         ),
         _LOWER,
         spread=Spread(larger=("mem_fraction_static", "chunked_prefill_size")),
@@ -148,7 +144,7 @@ MODES = (
         " than is free. Lowered it.",
         Action.RETRY,
         (Phase.KV_CACHE,),
-        (Sign("out of memory", _OOM, near=_KV_POOL, phases=(Phase.KV_CACHE,), away=_LOADING),),
+        (Sign(_OOM, near=_KV_POOL, phases=(Phase.KV_CACHE,), away=_LOADING),),
         _LOWER,
         spread=Spread(larger=("mem_fraction_static", "max_total_tokens")),
     ),
@@ -158,7 +154,7 @@ MODES = (
         " --tp), quantization or CPU offload.",
         Action.PRUNE,
         (Phase.WEIGHTS,),
-        (Sign("out of memory", _OOM), Sign("out of memory", r"hipErrorOutOfMemory")),
+        (Sign(_OOM), Sign(r"hipErrorOutOfMemory")),
         spread=Spread(free=_AFTER_WEIGHTS),
     ),
     Mode(
@@ -169,19 +165,17 @@ MODES = (
         (Phase.GRAPH_CAPTURE,),
         (
             Sign(
-                "ailed",
                 r"[Cc]apture (?:\w+ )?cuda graph failed(?!: CUDA out of memory)",
                 weight=Weight.SYMPTOM,
             ),
             Sign(
-                "rror",
                 r"operation not permitted when stream is capturing|operation failed due to a"
                 r" previous error during capture|cudaErrorStreamCapture\w+"
                 r"|[Cc]annot .* during (?:CUDA )?graph capture",
                 weight=Weight.SYMPTOM,
             ),
-            Sign("rror", r"Fail when using backend: .* for \w+ runner", weight=Weight.SYMPTOM),
-            Sign("ail", r"Fail when using backend: .* for \w+ runner", weight=Weight.SYMPTOM),
+            Sign(r"Fail when using backend: .* for \w+ runner", weight=Weight.SYMPTOM),
+            Sign(r"Fail when using backend: .* for \w+ runner", weight=Weight.SYMPTOM),
         ),
     ),
 )

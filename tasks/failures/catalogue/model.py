@@ -16,12 +16,11 @@ MODES = (
         _LOAD,
         (
             Sign(
-                "rror",
                 r"[Mm]odel architectures? \[?'(?P<arch>[A-Za-z]+\d*[A-Za-z]*?\d*)(?:For\w+|LMHeadModel|Model)?'\]?.*"
                 r" (?:not supported|failed to be inspected)",
                 near=r"(?i)Ignore import error when loading \S*\.<<arch>>:",
             ),
-            Sign("rror", r"Model architectures \[.*\] failed to be inspected"),
+            Sign(r"Model architectures \[.*\] failed to be inspected"),
         ),
         stack_fault=True,
     ),
@@ -32,10 +31,10 @@ MODES = (
         _LOAD,
         (
             Sign(
-                "rror",
                 r"[Mm]odel architectures? .* (?:is|are) not supported|has no SGL?ang"
                 r" implementation|Cannot find model module|Unsupported (?:model )?architectures?:"
                 r"|No supported (?:model )?arch",
+                raised=True,
             ),
         ),
         stack_fault=True,
@@ -47,15 +46,17 @@ MODES = (
         Action.STOP,
         _START,
         (
-            Sign("rror", r"does not recognize this architecture"),
-            Sign("rror", r"cannot import name '\w+' from 'transformers[\w.]*'"),
-            Sign("rror", r"No module named 'transformers\.\w+"),
+            Sign(r"does not recognize this architecture"),
+            Sign(r"cannot import name '\w+' from 'transformers[\w.]*'", raised=True),
+            Sign(r"No module named 'transformers\.\w+"),
             Sign(
-                "rror",
                 r"(?:requires?|needs?|upgrade) (?:`?transformers`?)\s?(?:version )?\W*[>=]"
                 r"|transformers[>= ]+[\d.]+\S* is required",
+                raised=True,
             ),
-            Sign("rror", r"Unrecognized configuration class|Tokenizer class \w+ does not exist"),
+            Sign(
+                r"Unrecognized configuration class|Tokenizer class \w+ does not exist", raised=True
+            ),
         ),
         stack_fault=True,
     ),
@@ -66,11 +67,11 @@ MODES = (
         Action.STOP,
         _START,
         (
-            Sign("custom code which", r"contains custom code which must be executed"),
+            Sign(r"contains custom code which must be executed"),
             Sign(
-                "rror",
                 r"trust_remote_code=True|--trust-remote-code",
                 near=r"custom code|remote code",
+                raised=True,
             ),
         ),
     ),
@@ -81,27 +82,24 @@ MODES = (
         Action.STOP,
         _START,
         (
-            Sign("rror", rf"Repo id must (?:be in the form|use alphanumeric)[^:]*: {_PATH}"),
+            Sign(rf"Repo id must (?:be in the form|use alphanumeric)[^:]*: {_PATH}"),
             Sign(
-                "rror",
                 rf"Can't load the (?:configuration|config|model|tokenizer) (?:of|for) {_PATH}",
             ),
             Sign(
-                "rror",
                 r"is not a (?:local folder|valid model identifier)"
                 r"|Incorrect path_or_model_id|RepositoryNotFoundError|Repository Not Found for url",
             ),
             Sign(
-                "rror",
                 rf"(?:No such file or directory|FileNotFoundError).*{_PATH}(?:/config\.json|/"
                 r"tokenizer\S*)",
             ),
             Sign(
-                "rror",
                 r"does not appear to have a file named config\.json|(?:[Mm]odel path|model"
                 r" directory|[Pp]ath) \S+ (?:does not exist|not found)",
+                raised=True,
             ),
-            Sign("rror", r"Unrecognized model in \S+\. Should have a `model_type`"),
+            Sign(r"Unrecognized model in \S+\. Should have a `model_type`"),
         ),
     ),
     Mode(
@@ -112,18 +110,16 @@ MODES = (
         _LOAD,
         (
             Sign(
-                "rror",
                 r"SafetensorError|MetadataIncompleteBuffer|InvalidHeader|HeaderTooLarge"
                 r"|HeaderTooSmall|InvalidHeaderDeserialization|header too large",
             ),
             Sign(
-                "rror",
                 r"PytorchStreamReader failed|invalid load key|unexpected EOF, expected"
                 r"|UnpicklingError|file in archive is not in a subdirectory",
             ),
             Sign(
-                "rror",
                 r"(?:safetensors|checkpoint|shard)\S* (?:file )?is (?:incomplete|corrupt\w*)",
+                raised=True,
             ),
         ),
     ),
@@ -135,13 +131,13 @@ MODES = (
         _LOAD,
         (
             Sign(
-                "rror",
                 r"Cannot find any model weights|no file named (?:pytorch_model|model)\S*"
                 r"|Error no file named|No (?:safetensors|model|weight) (?:weights? )?files? found",
             ),
-            Sign("rror", r"No such file or directory: \"?'?\S*\.(?:safetensors|bin|pt|gguf)\b"),
+            Sign(r"No such file or directory: \"?'?\S*\.(?:safetensors|bin|pt|gguf)\b"),
             Sign(
-                "rror", r"[Mm]issing (?:shard|weight file|safetensors)|not all (?:shards|weights)"
+                r"[Mm]issing (?:shard|weight file|safetensors)|not all (?:shards|weights)",
+                raised=True,
             ),
         ),
     ),
@@ -152,8 +148,8 @@ MODES = (
         Action.STOP,
         (Phase.WARMUP,),
         (
-            Sign("ailed", r"Initialization failed\. warmup error", weight=Weight.SYMPTOM),
-            Sign("rror", r"warmup error:|[Ww]armup (?:request )?failed", weight=Weight.SYMPTOM),
+            Sign(r"Initialization failed\. warmup error", weight=Weight.SYMPTOM),
+            Sign(r"warmup error:|[Ww]armup (?:request )?failed", weight=Weight.SYMPTOM),
         ),
         stack_fault=True,
     ),

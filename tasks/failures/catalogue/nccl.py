@@ -19,11 +19,10 @@ MODES = (
         _COMMUNICATION,
         (
             Sign(
-                "ailed",
                 r"Failed to (?:bind|create|map|import)\S* .*(?:NVLS|NVLink SHARP|[Mm]ulticast)",
             ),
-            Sign("NCCL WARN", r"nvls\.cc.*NCCL WARN"),
-            Sign("ulticast", r"(?:CUDA|Cuda) (?:error|failure).*[Mm]ulticast|cuMulticast\w+.*fail"),
+            Sign(r"nvls\.cc.*NCCL WARN"),
+            Sign(r"(?:CUDA|Cuda) (?:error|failure).*[Mm]ulticast|cuMulticast\w+.*fail"),
         ),
         Remedy("switch NVLink SHARP off", env={"NCCL_NVLS_ENABLE": "0"}, alters=True),
     ),
@@ -33,9 +32,8 @@ MODES = (
         Action.RETRY,
         _COMMUNICATION,
         (
-            Sign("uda failure", r"Cuda failure (?:\d+ )?'?out of memory"),
+            Sign(r"Cuda failure (?:\d+ )?'?out of memory"),
             Sign(
-                "NCCL WARN",
                 r"NCCL WARN (?:Failed to CUDA (?:calloc|malloc)|Cuda failure.*out of"
                 r" memory)",
             ),
@@ -49,15 +47,12 @@ MODES = (
         Action.RETRY,
         _COMMUNICATION,
         (
+            Sign(_NO_SPACE, near=rf"(?=[\s\S]*(?:{_SHM}))[\s\S]*?(?:{_LEFTOVERS})"),
             Sign(
-                "No space left", _NO_SPACE, near=rf"(?=[\s\S]*(?:{_SHM}))[\s\S]*?(?:{_LEFTOVERS})"
-            ),
-            Sign(
-                "rror while creating shared memory",
                 r"Error while creating shared memory",
                 near=_LEFTOVERS,
             ),
-            Sign("rror", r"FileExistsError: \[Errno 17\] File exists: '/(?:psm_|dev/shm/)"),
+            Sign(r"FileExistsError: \[Errno 17\] File exists: '/(?:psm_|dev/shm/)"),
         ),
         Remedy("remove our dead runs' shared memory", cleanup=(Cleanup.SHARED_MEMORY,)),
         check="the segments are ours and no process maps them",
@@ -69,11 +64,8 @@ MODES = (
         Action.STOP,
         _COMMUNICATION,
         (
+            Sign(r"Error while creating shared memory segment"),
             Sign(
-                "rror while creating shared memory", r"Error while creating shared memory segment"
-            ),
-            Sign(
-                "No space left",
                 _NO_SPACE
                 + rf".*(?:{_SHM})|(?:{_SHM}).*"
                 + _NO_SPACE
@@ -83,12 +75,11 @@ MODES = (
                 + _NO_SPACE,
             ),
             Sign(
-                "rror",
                 r"insufficient shared memory|unable to (?:open|allocate) shared memory"
                 r"|unable to (?:write to file|mmap \d+ bytes from file) </torch_",
             ),
-            Sign("Bus error", r"\bBus error\b"),
-            Sign("xit code", r"(?:crashed with exit code|[Ee]xit code:?) \(?-7\b"),
+            Sign(r"\bBus error\b"),
+            Sign(r"(?:crashed with exit code|[Ee]xit code:?) \(?-7\b"),
         ),
         exit_codes=(-7, 135),
     ),
@@ -99,8 +90,8 @@ MODES = (
         Action.RETRY,
         _CAPTURE,
         (
-            Sign("rror", r"peer access is not supported between|cudaErrorPeerAccess\w+"),
-            Sign("ailed", r"peer access is not supported between"),
+            Sign(r"peer access is not supported between|cudaErrorPeerAccess\w+"),
+            Sign(r"peer access is not supported between"),
         ),
         Remedy("switch the custom all-reduce off", args=_OFF),
     ),
@@ -113,12 +104,11 @@ MODES = (
         _CAPTURE,
         (
             Sign(
-                "rror",
                 r"(?:RuntimeError|CUDA error|CUDART error|Error)\b.*(?:invalid argument"
                 r"|invalid (?:resource|device) \w+|not supported)",
                 near=r"register_graph_buffers|get_graph_buffer_ipc_meta|share_graph_inputs",
             ),
-            Sign("rror", r"register_graph_buffers.*(?:invalid|fail)"),
+            Sign(r"register_graph_buffers.*(?:invalid|fail)"),
         ),
         Remedy("switch the custom all-reduce off", args=_OFF, alters=True),
     ),
@@ -128,16 +118,14 @@ MODES = (
         Action.RETRY,
         _CAPTURE,
         (
-            Sign("ailed", r"Failed: Cuda error \S*custom_all_reduce\.cuh"),
-            Sign("rror", r"custom_all_?reduce\w*\.(?:cuh?|hpp|h)\b.*"),
+            Sign(r"Failed: Cuda error \S*custom_all_reduce\.cuh"),
+            Sign(r"custom_all_?reduce\w*\.(?:cuh?|hpp|h)\b.*", raised=True),
             Sign(
-                "rror",
                 r"(?:RuntimeError|AcceleratorError): (?:CUDA|CUDART) error: (?:invalid"
                 r" (?:argument|resource handle|device pointer)|an illegal memory access)",
                 near=r"custom_all_?reduce\w*\.py\", line \d+, in \w+\n(?:.*\n){0,3}?.*Error",
             ),
             Sign(
-                "egmentation fault",
                 r"Segmentation fault",
                 near=r"custom_all_?reduce\w*\.(?:py|cuh?)\b|in custom_all_reduce",
             ),
@@ -154,22 +142,20 @@ MODES = (
             # Tens of thousands of collectives went well before: the ranks are joined and one is
             # merely slow, so that time helps where a broken connection would need something else.
             Sign(
-                "atchdog caught collective",
                 r"Watchdog caught collective operation timeout:"
                 r" WorkNCCL\(SeqNum=\d{5,}",
                 weight=Weight.SYMPTOM,
             ),
             Sign(
-                "imed out",
                 r"Timed out (?:after \d+ seconds )?waiting (?:\d+ms )?for (?:clients"
                 r"|recv|send|\w+ operation)|Socket Timeout|wait timeout after \d+ms",
                 weight=Weight.SYMPTOM,
             ),
             Sign(
-                "rror",
                 r"DistStoreError|DistNetworkError.*timed out|Wait timeout|Socket Timeout"
                 r"|wait timeout after \d+ms",
                 weight=Weight.SYMPTOM,
+                raised=True,
             ),
         ),
         Remedy("allow ranks an hour for each other", args={"dist_timeout": 3600}),
@@ -182,12 +168,10 @@ MODES = (
         _COMMUNICATION,
         (
             Sign(
-                "atchdog caught collective",
                 r"Watchdog caught collective operation timeout",
                 weight=Weight.SYMPTOM,
             ),
             Sign(
-                "imed out",
                 r"(?:NCCL|collective|allreduce|all_reduce)\b.*timed out",
                 weight=Weight.SYMPTOM,
             ),
@@ -200,7 +184,7 @@ MODES = (
         " NCCL_DEBUG=INFO and read its NCCL WARN line.",
         Action.STOP,
         _COMMUNICATION,
-        (Sign("rror", r"unhandled cuda error|ncclUnhandledCudaError", weight=Weight.SYMPTOM),),
+        (Sign(r"unhandled cuda error|ncclUnhandledCudaError", weight=Weight.SYMPTOM),),
     ),
     Mode(
         "nccl-unhandled-system-error",
@@ -208,7 +192,7 @@ MODES = (
         " doesn't say which. Launch by hand with NCCL_DEBUG=INFO and read its NCCL WARN line.",
         Action.STOP,
         _COMMUNICATION,
-        (Sign("rror", r"unhandled system error|ncclSystemError", weight=Weight.SYMPTOM),),
+        (Sign(r"unhandled system error|ncclSystemError", weight=Weight.SYMPTOM),),
     ),
     Mode(
         "hang-nccl-init",
@@ -216,7 +200,7 @@ MODES = (
         " firewall, ACS and IOMMU settings, and that every rank started.",
         Action.STOP,
         (Phase.DISTRIBUTED,),
-        (Sign("rror", r"hang.*Init torch distributed|stuck at .*Init torch distributed"),),
+        (Sign(r"hang.*Init torch distributed|stuck at .*Init torch distributed"),),
         stalls=(Phase.DISTRIBUTED,),
     ),
 )

@@ -23,7 +23,6 @@ MODES = (
         (Phase.SERVING, Phase.GRAPH_CAPTURE),
         (
             Sign(
-                "atchdog t",
                 r"[Ww]atchdog timeout \(self\.watchdog_timeout=",
                 unless=r"soft=True",
                 weight=Weight.SYMPTOM,
@@ -39,15 +38,14 @@ MODES = (
         _LIFE,
         (
             Sign(
-                "xit code",
                 r"(?:crashed with exit code|[Ee]xit code:?) \(?-9\b",
                 weight=Weight.SYMPTOM,
             ),
-            Sign("xit code", r"\(exit code: -9\)", weight=Weight.SYMPTOM),
-            Sign("Killed", r"Out of memory: Killed process \d+|Memory cgroup out of memory"),
-            Sign("out of memory", r"Memory cgroup out of memory"),
-            Sign("oom-kill", r"oom-kill:|invoked oom-killer"),
-            Sign("Killed", r"^\S*\s*(?:\S+: line \d+:\s+\d+ )?Killed\b", weight=Weight.SYMPTOM),
+            Sign(r"\(exit code: -9\)", weight=Weight.SYMPTOM),
+            Sign(r"Out of memory: Killed process \d+|Memory cgroup out of memory"),
+            Sign(r"Memory cgroup out of memory"),
+            Sign(r"oom-kill:|invoked oom-killer"),
+            Sign(r"^\S*\s*(?:\S+: line \d+:\s+\d+ )?Killed\b", weight=Weight.SYMPTOM),
         ),
         variants=(
             Variant(
@@ -68,18 +66,15 @@ MODES = (
         _LIFE,
         (
             Sign(
-                "xit code",
                 r"(?:crashed with exit code|[Ee]xit code:?) \(?-(?:4|5|6|11)\b",
                 weight=Weight.SYMPTOM,
             ),
             Sign(
-                "terminate called",
                 r"terminate called after throwing|terminate called without",
                 weight=Weight.SYMPTOM,
             ),
-            Sign("egmentation fault", r"Segmentation fault", weight=Weight.SYMPTOM),
+            Sign(r"Segmentation fault", weight=Weight.SYMPTOM),
             Sign(
-                "rror",
                 r"Fatal Python error: (?:Aborted|Segmentation fault|Illegal)",
                 weight=Weight.SYMPTOM,
             ),
@@ -95,27 +90,23 @@ MODES = (
         Action.STOP,
         _LIFE,
         (
-            Sign("igquit", r"Received sigquit from a child proces", weight=Weight.ECHO),
+            Sign(r"Received sigquit from a child proces", weight=Weight.ECHO),
             Sign(
-                "SIGQUIT",
                 r"SIGQUIT received\. signum|Triggering SIGQUIT for cleanup",
                 weight=Weight.ECHO,
             ),
             Sign(
-                "rror",
                 r"reached monitoredBarrier, but received errors|monitoredBarrier",
                 weight=Weight.ECHO,
             ),
-            Sign("rror", r"Rank \d+ scheduler died during initialization", weight=Weight.ECHO),
-            Sign("is dead", r"Rank \d+ scheduler is dead", weight=Weight.ECHO),
-            Sign("xit code", r"crashed with exit code \d+", weight=Weight.ECHO),
+            Sign(r"Rank \d+ scheduler died during initialization", weight=Weight.ECHO),
+            Sign(r"Rank \d+ scheduler is dead", weight=Weight.ECHO),
+            Sign(r"crashed with exit code \d+", weight=Weight.ECHO),
             Sign(
-                "xception",
                 r"Scheduler hit an exception|hit an exception: Traceback",
                 weight=Weight.ECHO,
             ),
             Sign(
-                "rror",
                 r"Connection (?:closed|reset) by (?:remote )?peer|remote process exited",
                 weight=Weight.ECHO,
                 near=r"\[rank\d+\]|NCCL|Gloo|gloo",
@@ -128,7 +119,7 @@ MODES = (
         " Switched the check off.",
         Action.RETRY,
         (Phase.GRAPH_CAPTURE, Phase.DISTRIBUTED),
-        (Sign("rror", _UNBALANCED, near=_DRAFT),),
+        (Sign(_UNBALANCED, near=_DRAFT),),
         Remedy("switch the memory balance check off", env=_BYPASS, alters=True),
     ),
     Mode(
@@ -137,7 +128,7 @@ MODES = (
         " holds them, and that CUDA_VISIBLE_DEVICES reaches every worker.",
         Action.STOP,
         (Phase.DISTRIBUTED, Phase.WEIGHTS),
-        (Sign("rror", _UNBALANCED),),
+        (Sign(_UNBALANCED),),
         variants=(
             Variant(
                 r"(?:Error|Exception): The memory capacity is unbalanced.*_memory=\d",
@@ -155,16 +146,15 @@ MODES = (
         Action.RETRY,
         (Phase.START, Phase.WARMUP),
         (
-            Sign("rror while attempting to bind", r"error while attempting to bind on address"),
+            Sign(r"error while attempting to bind on address"),
             Sign(
-                "rror",
                 r"\[Errno 98\] [Aa]ddress already in use|OSError: .*Address already in use",
                 unless=r"zmq|tcp://|TCPStore",
             ),
             Sign(
-                "rror",
                 r"(?:HTTP |http )?[Pp]ort \d+ is (?:already )?(?:in use|occupied|not available)",
                 unless=r"_port\b|Waiting",
+                raised=True,
             ),
         ),
         Remedy("take another port", cleanup=(Cleanup.PORT,), another_port=True),
@@ -175,14 +165,13 @@ MODES = (
         Action.RETRY,
         (Phase.START, Phase.DISTRIBUTED),
         (
-            Sign("rror", r"\w+_port at \d+ is not available"),
-            Sign("rror", r"ZMQError: Address already in use|Address already in use \(addr="),
+            Sign(r"\w+_port at \d+ is not available"),
+            Sign(r"ZMQError: Address already in use|Address already in use \(addr="),
             Sign(
-                "rror",
                 r"EADDRINUSE|server socket has failed to (?:listen|bind)"
                 r"|errno: ?-?98|DistNetworkError.*address already in use",
             ),
-            Sign("ailed", r"EADDRINUSE|server socket has failed to (?:listen|bind)|errno: ?-?98"),
+            Sign(r"EADDRINUSE|server socket has failed to (?:listen|bind)|errno: ?-?98"),
         ),
         Remedy("take other ports", cleanup=(Cleanup.PORT,), another_port=True),
     ),

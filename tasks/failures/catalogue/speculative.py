@@ -20,14 +20,13 @@ MODES = (
         Action.STOP,
         (Phase.WEIGHTS, Phase.SERVING),
         (
-            Sign("rror", r"NameError: name '(?:sgl_)?" + _SPEC_FUNCTION + r"' is not defined"),
+            Sign(r"NameError: name '(?:sgl_)?" + _SPEC_FUNCTION + r"' is not defined"),
             Sign(
-                "rror",
                 r"No module named 'sgl_kernel\.speculative|cannot import name '"
                 + _SPEC_FUNCTION
                 + r"' from 'sgl_kernel",
             ),
-            Sign("rror", r"'_OpNamespace' 'sgl_kernel' object has no attribute '" + _SPEC_FUNCTION),
+            Sign(r"'_OpNamespace' 'sgl_kernel' object has no attribute '" + _SPEC_FUNCTION),
         ),
         stack_fault=True,
     ),
@@ -38,9 +37,12 @@ MODES = (
         Action.STOP,
         (Phase.START, Phase.WEIGHTS, Phase.SERVING),
         (
-            Sign("rror", r"cannot import name '\w+' from 'sgl_kernel|No module named 'sgl_kernel"),
-            Sign("rror", r"'_OpNamespace' 'sgl_kernel' object has no attribute"),
-            Sign("rror", r"NameError: name 'sgl_\w+' is not defined"),
+            Sign(
+                r"cannot import name '\w+' from 'sgl_kernel|No module named 'sgl_kernel",
+                raised=True,
+            ),
+            Sign(r"'_OpNamespace' 'sgl_kernel' object has no attribute"),
+            Sign(r"NameError: name 'sgl_\w+' is not defined"),
         ),
         stack_fault=True,
     ),
@@ -52,9 +54,9 @@ MODES = (
         _START,
         (
             Sign(
-                "rror",
                 r"speculative_eagle_topk ?> ?1 (?:with|and) page_size ?> ?1|page_size.*(?:topk|"
                 r"speculative)|(?:speculative|EAGLE|eagle)\S* .*page[_ -]size",
+                raised=True,
             ),
         ),
         spread=_SPEC,
@@ -67,10 +69,10 @@ MODES = (
         _START,
         (
             Sign(
-                "rror",
                 r"only supports? (?:\w+_)?top_?k ?={1,2} ?1|top_?k ?> ?1 (?:is )?not (?:yet )?"
                 r"supported|does(?:n't| not) support (?:\w+ )*top_?k ?> ?1"
                 r"|speculative_eagle_topk (?:must|should|has to) be 1",
+                raised=True,
             ),
         ),
         spread=_SPEC,
@@ -83,37 +85,33 @@ MODES = (
         (Phase.WEIGHTS, Phase.SERVING, Phase.GRAPH_CAPTURE),
         (
             Sign(
-                "rror",
                 r"KeyError: ['\"](?:model\.)?" + _DRAFT_WEIGHT + r"\.(?:\w+\.)*(?:weight|bias)"
                 r"|KeyError: ['\"](?:d2t|t2d|hot_token_id)['\"]",
             ),
             Sign(
-                "rror",
                 r"KeyError: ['\"](?:\w+\.)+(?:weight|bias)\w*['\"]",
                 near=r"speculative/|in init_draft|draft_worker|eagle_worker",
             ),
             Sign(
-                "rror",
                 r"object has no attribute '(?:set_embed\w*|get_embed_and_head"
                 r"|set_eagle3?_\w+|hot_token_id|capture_aux_hidden_states|load_lm_head\w*)'",
             ),
             # Token ids beyond the embedding: with speculation, the draft's vocabulary is another.
             Sign(
-                "ssertion",
                 r"Assertion `srcIndex < srcSelectDimSize` failed",
                 away=r"speculative_algorithm['\"]?[=:] ?None",
             ),
             Sign(
-                "rror",
                 r"(?:draft|Draft)\b.*(?:vocab|mismatch|does not match|doesn't match|different"
                 r" vocab|not (?:compatible|supported))|(?:size mismatch|shape mismatch|must match).*draft",
+                raised=True,
             ),
             Sign(
-                "rror",
                 r"size mismatch|shape '\[|The size of tensor a|mat1 and mat2 shapes",
                 near=r"eagle_worker|draft_worker|models/\w*eagle\w*\.py",
+                raised=True,
             ),
-            Sign("rror", r"speculative_draft_model_path|speculative-draft-model-path"),
+            Sign(r"speculative_draft_model_path|speculative-draft-model-path", raised=True),
         ),
         spread=_DRAFT,
     ),
