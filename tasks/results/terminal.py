@@ -12,7 +12,7 @@ from rich.text import Text
 from tasks.domain.configuration import TrialVerdict
 from tasks.results.command_line import deploy_command
 from tasks.results.comparison import CellComparison, CellVerdict, Comparison, TrialComparison
-from tasks.results.history import History
+from tasks.results.history import History, Night
 from tasks.results.records import SweepState
 from tasks.results.view import FailureGroup, FailureRow, TrialRow, View, failure_groups
 from tasks.results.wording import (
@@ -205,21 +205,30 @@ def print_comparison(console: Console, found: Comparison) -> None:
 
 
 def history_table(past: History) -> Table:
-    """Lay out the nights, the newest last."""
-    table = _table("history")
-    for name in ("night", "sweep", "state", "best"):
-        table.add_column(name, overflow="fold")
+    """Lay out the nights, the newest last; several sweep names get a column."""
+    names = sorted({night.record.sweep.name for night in past.nights})
+    table = _table("history" + (f" of {names[0]}" if len(names) == 1 else ""))
+    table.add_column("night, UTC", no_wrap=True)
+    if len(names) > 1:
+        table.add_column("sweep", overflow="fold")
+    table.add_column("state")
+    table.add_column("best", overflow="fold")
     for name in ("objective", "over\nbaseline", "since\nlast", "baseline\nsince last"):
         table.add_column(name, justify="right", no_wrap=True)
     for night in past.nights:
-        record = night.record
-        state = Text(record.state.replace("_", " "), _STATE_COLOURS.get(record.state, "red"))
-        names = (time_text(record.started_at).removesuffix(" UTC"), record.sweep.name)
-        changes = (night.gain, night.change, night.baseline_change)
-        numbers = (estimate_text(night.best), *map(gain_text, changes))
-        words = (night.best_label or ABSENT, *numbers)
-        table.add_row(*map(Text, names), state, *map(Text, words))
+        table.add_row(*_history_cells(night, with_name=len(names) > 1))
     return table
+
+
+def _history_cells(night: Night, *, with_name: bool) -> Iterator[Text]:
+    record = night.record
+    yield Text(time_text(record.started_at).removesuffix(" UTC"))
+    if with_name:
+        yield Text(record.sweep.name)
+    yield Text(record.state.replace("_", " "), _STATE_COLOURS.get(record.state, "red"))
+    yield Text(night.best_label.replace(" ", "\n") or ABSENT)
+    yield Text(estimate_text(night.best))
+    yield from (Text(gain_text(c)) for c in (night.gain, night.change, night.baseline_change))
 
 
 def print_history(console: Console, past: History) -> None:
