@@ -97,7 +97,8 @@ class StreamingServer:
         assert task is not None
         self._tasks.add(task)
         self._writers.add(writer)
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+        gone = (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError)
+        with contextlib.suppress(*gone):
             while await self._answer(reader, writer, connection):
                 pass
         self._writers.discard(writer)

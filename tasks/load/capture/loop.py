@@ -57,7 +57,7 @@ class Loop:
     """
 
     def __init__(self, job: dict[str, Any], streams: deque[Stream], out: BinaryIO) -> None:
-        self.family, self.address = resolve(job["host"], job["port"])
+        self.where, self.nowhere = resolve(job["host"], job["port"])
         self.paced: bool = job["paced"]
         self.limit: int = job["slots"] or sys.maxsize
         self.preconnect: int = job["preconnect"]
@@ -171,11 +171,15 @@ class Loop:
             self._send(connection, stream)
 
     def _open(self) -> Connection:
-        sock = socket.socket(self.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        if self.where is None:
+            self._refused(errno.ECONNREFUSED)
+            raise OSError(errno.EHOSTUNREACH, self.nowhere)
+        family, address = self.where
+        sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with contextlib.suppress(OSError):  # no kernel stamps here: such reads are counted
             sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
-        status = sock.connect_ex(self.address)
+        status = sock.connect_ex(address)
         if status not in (0, errno.EINPROGRESS):
             sock.close()
             self._refused(status)

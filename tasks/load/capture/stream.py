@@ -6,7 +6,7 @@ import socket
 import struct
 import time
 from array import array
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 HEADER = struct.Struct("<6q4i")
 """index, due, sent, closed (ns), number of reads, raw bytes; error bytes, ending, retries, 0.
@@ -126,12 +126,15 @@ class Connection:
         self.unsent = memoryview(b"")
 
 
-def resolve(host: str, port: int, patience_s: float = 5.0) -> tuple[int, tuple[object, ...]]:
-    """Find the address of `host` that somebody listens on, or else its first: family, address."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+def resolve(host: str, port: int, patience_s: float = 5.0) -> tuple[tuple[int, Any] | None, str]:
+    """Find the family and address of `host` where somebody listens, else its first; or why not."""
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return None, error.strerror or str(error)
     for family, kind, protocol, _, address in found if len(found) > 1 else ():
         with socket.socket(family, kind, protocol) as probe:
             probe.settimeout(patience_s)
             if probe.connect_ex(address) == 0:
-                return family, address
-    return found[0][0], found[0][4]
+                return (family, address), ""
+    return (found[0][0], found[0][4]), ""
