@@ -212,7 +212,7 @@ def history_table(past: History) -> Table:
     if len(names) > 1:
         table.add_column("sweep", overflow="fold")
     table.add_column("state")
-    table.add_column("best", overflow="fold")
+    table.add_column("best", overflow="fold", min_width=26)
     for name in ("objective", "over\nbaseline", "since\nlast", "baseline\nsince last"):
         table.add_column(name, justify="right", no_wrap=True)
     for night in past.nights:
