@@ -17,6 +17,7 @@ from simulator.launch import Launch, capture_sizes
 
 IMPORT_S, DISTRIBUTED_S, LOAD_S, POOL_S, GRAPH_S, WARMUP_S = 6.0, 3.0, 42.0, 1.5, 0.35, 1.5
 SHARDS = 8
+LEAKED = "leaked"  # the child that is to outlive its parent
 
 
 class SchedulerFailed(Exception):
@@ -32,8 +33,13 @@ class Boot:
     """Starts the processes of a server and tells how far it is."""
 
     launch: Launch
+    # What each child is: `scheduler_<rank>`, `detokenizer` or LEAKED.
     children: dict[int, str] = field(default_factory=dict)
     sleep: Callable[[float], None] = time.sleep
+
+    def owned(self) -> list[int]:
+        """Return the children that end with their parent."""
+        return [pid for pid, name in self.children.items() if name != LEAKED]
 
     def run(self) -> None:
         """Go through all phases; SchedulerFailed, or death, if one fails."""
@@ -76,7 +82,8 @@ class Boot:
             self.children[pid] = f"scheduler_{rank}"
         self.children[processes.spawn("sglang::detokenizer", [])] = "detokenizer"
         if "leaky-child" in self.launch.faults:
-            processes.spawn("sglang::scheduler_TP0", [*gpus, *control], orphan=True)
+            orphan = processes.spawn("sglang::scheduler_TP0", [*gpus, *control], orphan=True)
+            self.children[orphan] = LEAKED
 
     def _gpus(self) -> list[Path]:
         """Return the device files of our ranks, in order."""

@@ -81,8 +81,8 @@ def _options(flag: Mapping[str, Any]) -> dict[str, Any]:
 class _Switch(argparse.Action):
     """`--x` sets true, `--no-x` false; both names are in the facts, so argparse adds none."""
 
-    def __init__(self, option_strings: Sequence[str], dest: str) -> None:
-        super().__init__(option_strings, dest, nargs=0, default=argparse.SUPPRESS)
+    def __init__(self, option_strings: Sequence[str], dest: str, default: object) -> None:
+        super().__init__(option_strings, dest, nargs=0, default=default)
 
     def __call__(
         self,

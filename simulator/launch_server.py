@@ -42,6 +42,7 @@ class Supervisor:
     terminating: bool = False
     draining: bool = False
     server: Server | None = None
+    wake_writer: socket.socket | None = None
 
     def run(self) -> int:
         signal.signal(signal.SIGCHLD, self._died_while_starting)
@@ -61,7 +62,7 @@ class Supervisor:
                 logs.log(died)
                 logs.log(exited)
                 logs.write(traceback)
-                processes.end_all(list(self.boot.children))
+                processes.end_all(self.boot.owned())
                 raise SchedulerDied
 
     def _fail(self, traceback: str, rank: int) -> NoReturn:
@@ -71,7 +72,7 @@ class Supervisor:
 
     def _die_of_child(self) -> NoReturn:
         logs.log(messages.SIGQUIT)
-        processes.end_all(list(self.boot.children))
+        processes.end_all(self.boot.owned())
         kill_silently()
         raise AssertionError("unreachable: SIGKILL can't be survived")
 
@@ -89,8 +90,7 @@ class Supervisor:
         logs.uvicorn(
             f"Uvicorn running on http://{arguments.host}:{arguments.port} (Press CTRL+C to quit)"
         )
-        self._warm_up()
-        return self._loop(listener)
+        return self._loop(self._open(listener))
 
     def _port_taken(self, error: OSError) -> int:
         """Fail to bind as the real server does: its warm-up reaches the stranger on the port."""
@@ -103,7 +103,7 @@ class Supervisor:
         logs.uvicorn("Waiting for application shutdown.")
         logs.log(messages.READY)
         logs.uvicorn("Application shutdown complete.")
-        processes.end_all(list(self.boot.children))
+        processes.end_all(self.boot.owned())
         return PORT_TAKEN_EXIT
 
     def _warm_up(self) -> None:
@@ -114,25 +114,33 @@ class Supervisor:
             logs.access("127.0.0.1:41804", "POST", "/generate", 200, "OK")
         logs.log(messages.READY)
 
-    def _loop(self, listener: socket.socket) -> int:
+    def _open(self, listener: socket.socket) -> Server:
+        """Build what serves, and listen to signals, before anybody is told that we are ready."""
         service = Service(self.launch)
         service.startup_s = time.monotonic() - self.started_s
         reader, writer = socket.socketpair()
         reader.setblocking(False)
         writer.setblocking(False)
-        self.server = Server(listener, service, reader, self._on_signal)
+        server = Server(listener, service, reader, self._on_signal)
+        self.wake_writer = writer  # kept: its descriptor must not become a client's
         signal.set_wakeup_fd(writer.fileno())
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_terminate)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        self._on_signal()  # a child may have died before we listened to it
-        self._arm(service)
+        self._arm(server)
+        return server
+
+    def _loop(self, server: Server) -> int:
+        self.server = server
+        self._warm_up()
         _quiet_collector()
-        self.server.run()
-        self.server.close()
-        figures = " ".join(f"{k}={v}" for k, v in service.pacer.lateness.figures().items())
+        self._on_signal()  # a child may have died, or we been told to end, before this
+        server.run()
+        server.close()
+        lateness = server.service.pacer.lateness.figures()
+        figures = " ".join(f"{name}={value}" for name, value in lateness.items())
         logs.log(f"simulator: lateness of sent chunks: {figures}")
-        processes.end_all(list(self.boot.children))
+        processes.end_all(self.boot.owned())
         return 0
 
     def _on_terminate(self, number: int, frame: FrameType | None) -> None:
@@ -157,28 +165,29 @@ class Supervisor:
     def _drain(self) -> None:
         assert self.server is not None, "draining needs a server"
         rids = [task.job.id for task in self.server.service.pacer.tasks.values()]
+        unsent = any(connection.unsent for connection in self.server.connections.values())
         logs.log(
             f"Gracefully exiting... Remaining number of requests {len(rids)}. "
             f"Remaining requests remaining_rids={rids}."
         )
-        if rids:
+        if rids or unsent:
             self.server.alarm_s = time.monotonic() + self._drain_check_s()
         else:
             self.server.stopped = True
 
-    def _arm(self, service: Service) -> None:
+    def _arm(self, server: Server) -> None:
         """Set up the faults that strike a server which is already serving."""
-        faults = self.launch.faults
+        faults, service = self.launch.faults, server.service
         if early := faults.get("health-early"):
             service.ready_s = time.monotonic() + early.number("seconds", 60)
             service.pacer.not_before_s = service.ready_s
         for kind, strike in (("death-mid-load", self._die_mid_load), ("silent-kill", self._vanish)):
             fault = faults.get(kind)
-            if not fault or not self.server:
+            if not fault:
                 continue
             if "after_s" in fault.details:
-                self.server.alarm_s = time.monotonic() + fault.number("after_s", 0)
-                self.server.on_alarm = strike
+                server.alarm_s = time.monotonic() + fault.number("after_s", 0)
+                server.on_alarm = strike
             elif kind == "death-mid-load" or "after_requests" in fault.details:
                 service.fatal_request = int(fault.number("after_requests", 8))
                 service.on_fatal_request = strike
@@ -191,7 +200,7 @@ class Supervisor:
         self._die_of_child()
 
     def _vanish(self) -> None:
-        processes.end_all(list(self.boot.children))
+        processes.end_all(self.boot.owned())
         kill_silently()
 
 

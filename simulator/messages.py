@@ -132,8 +132,8 @@ def model_missing(path: str) -> str:
     )
 
 
-def _gib(mib: float) -> str:
-    return f"{mib / 1024:.2f} GiB"
+def _size(mib: float) -> str:
+    return f"{mib:.2f} MiB" if mib < 1024 else f"{mib / 1024:.2f} GiB"
 
 
 def out_of_memory(
@@ -141,11 +141,11 @@ def out_of_memory(
 ) -> str:
     """Return torch's message; `owner` is another process and the MiB it uses on that GPU."""
     text = (
-        f"CUDA out of memory. Tried to allocate {_gib(tried_mib)}. GPU {gpu} has a total capacity "
-        f"of {_gib(total_mib)} of which {_gib(min(tried_mib * 0.55, 1126))} is free. "
+        f"CUDA out of memory. Tried to allocate {_size(tried_mib)}. GPU {gpu} has a total capacity "
+        f"of {_size(total_mib)} of which {_size(min(tried_mib * 0.55, 1126))} is free. "
     )
     if owner:
-        text += f"Process {owner[0]} has {_gib(owner[1])} memory in use. "
+        text += f"Process {owner[0]} has {_size(owner[1])} memory in use. "
     return (
         text
         + "Of the allocated memory 83.95 GiB is allocated by PyTorch, and 1.65 GiB is reserved "

@@ -132,7 +132,7 @@ def table(
     """Return the lines of a CSV answer; `rows` are the arguments of the fields' functions."""
     for name in asked:
         if name not in fields:
-            raise Refused(f'Field "{name}" is not a valid field to query.\n')
+            raise Refused(f'Field "{name}" is not a valid field to query.\n\n')
     nounits = "nounits" in formats
     lines = [] if "noheader" in formats else [", ".join(_title(n, fields, nounits) for n in asked)]
     lines += (", ".join(_cell(fields[name], row, nounits) for name in asked) for row in rows)
@@ -154,7 +154,7 @@ def answer(argv: Sequence[str], root: Path) -> list[str]:
     options = dict(arg.partition("=")[::2] for arg in argv if arg.startswith("--"))
     gpus = _selected(gpus_now(root), argv, options)
     if not gpus:
-        raise Refused("No devices were found\n", NO_DEVICES_EXIT)
+        raise Refused("No devices were found\n\n", NO_DEVICES_EXIT)
     formats = set(options.get("--format", "csv").split(","))
     if query := options.get("--query-gpu"):
         return table(GPU_FIELDS, _split(query), [(gpu,) for gpu in gpus], formats)

@@ -32,14 +32,18 @@ def rename(title: str) -> None:
 
 
 def spawn(title: str, devices: Sequence[Path], orphan: bool = False) -> int:
-    """Fork a child that holds device files open and waits; return its pid.
+    """Fork a child that holds device files open and waits; return its pid once it holds them.
 
     It dies with its parent, or, as an `orphan`, outlives it in a session of its own and ignores
     SIGTERM.
     """
     parent = os.getpid()
+    ready, told = os.pipe()
     pid = os.fork()
     if pid:
+        os.close(told)
+        os.read(ready, 1)  # or its end, where the child died first
+        os.close(ready)
         return pid
     _reset_signals(orphan)
     if orphan:
@@ -48,7 +52,7 @@ def spawn(title: str, devices: Sequence[Path], orphan: bool = False) -> int:
         LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before we asked to be told
             os._exit(0)
-    _hold(title, devices)
+    _hold(title, devices, told)
     os._exit(0)
 
 
@@ -61,13 +65,16 @@ def _reset_signals(orphan: bool) -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
-def _hold(title: str, devices: Sequence[Path]) -> None:
+def _hold(title: str, devices: Sequence[Path], told: int) -> None:
     """Become the child: its name, its devices, and nothing else of the parent's but the log."""
     rename(title)
-    os.closerange(3, 4096)
+    os.closerange(3, told)
+    os.closerange(told + 1, 4096)
     for device in devices:
         with contextlib.suppress(OSError):
             os.open(device, os.O_RDWR)
+    os.write(told, b"!")
+    os.close(told)
     while True:
         signal.pause()
 

@@ -64,7 +64,7 @@ class Server:
                 self.on_alarm()
 
     def close(self) -> None:
-        """Close what is open; kept bytes are lost."""
+        """Close what is open; bytes that no peer took yet are lost."""
         for connection in list(self.connections.values()):
             self._drop(connection)
         self.listener.close()

@@ -28,7 +28,9 @@ def test_the_same_prompt_has_the_same_answer_and_another_prompt_another(author: 
     again = Author(healthy_ring()).answer(encode("What is the capital?"), 30)
     other = author.answer(encode("Where is the capital?"), 30)
     assert first.text_to(30) == again.text_to(30) != other.text_to(30)
-    assert author.answer(encode("What is the capital?"), 30, salt=5).text_to(30) != first.text_to(30)
+    assert author.answer(encode("What is the capital?"), 30, salt=5).text_to(30) != first.text_to(
+        30
+    )
 
 
 def test_pieces_add_up_to_the_whole(author: Author) -> None:
