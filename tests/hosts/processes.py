@@ -1,0 +1,59 @@
+"""Real processes for tests: start them, see whether they live, wait for what they do."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+IGNORING = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+"""The beginning of a program that SIGTERM doesn't end."""
+
+
+def state(pid: int) -> str:
+    """The letter of a process' state, or nothing when it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; a zombie doesn't."""
+    return state(pid) not in ("", "Z", "X")
+
+
+def wait_for(condition: Callable[[], object], what: str = "it", timeout_s: float = 10.0) -> None:
+    """Wait until something holds, or fail the test."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what} did not come true within {timeout_s} s")
+        time.sleep(0.02)
+
+
+def pid_in(path: Path) -> int:
+    """The pid that a program under test wrote to a file, once it is there."""
+    wait_for(lambda: path.exists() and path.read_text().strip(), f"a pid in {path}")
+    return int(path.read_text())
+
+
+@contextmanager
+def running(
+    program: str, *arguments: object, env: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a Python program until the block ends; it says that it is there by writing a line."""
+    command = [sys.executable, "-u", "-c", program, *map(str, arguments)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=env, start_new_session=True)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline(), "the program ended before it said a word"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
