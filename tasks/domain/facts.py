@@ -97,7 +97,7 @@ class StackFacts:
 
     `flags` are the names of the launch options that the installed SGLang knows, without dashes
     and underscored, and `options` what is known of each; empty where they could not be read, and
-    `flags_error` says why. `distributions` are the installed wheels that matter, by their name on
+    `flags_error` says why; `gpus_error` why nvidia-smi told of no GPU. `distributions` are the installed wheels that matter, by their name on
     the package index, and `pins` the versions of them that SGLang's wheel asks for. `startup` is
     what the interpreter complained of before it ran anything, such as a sitecustomize that raises;
     `error` says why it can't be run at all, and everything else is empty then.
@@ -113,6 +113,7 @@ class StackFacts:
     gpus: tuple[GpuFacts, ...] = ()
     options: tuple[Flag, ...] = ()
     flags_error: str = ""
+    gpus_error: str = ""
     distributions: Mapping[str, str] = field(default_factory=dict)
     pins: Mapping[str, str] = field(default_factory=dict)
     system: SystemFacts = field(default_factory=SystemFacts)

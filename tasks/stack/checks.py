@@ -53,7 +53,7 @@ def check_imports(facts: StackFacts, _: Sweep | None) -> Iterator[Finding]:
                 yield _slow(package)
         elif package.error is not None:
             yield _failed(package, facts, severity)
-        elif severity is Severity.ERROR or package.name == "flashinfer":
+        elif severity is Severity.ERROR or (package.name == "flashinfer" and not cpu_only(facts)):
             yield _missing(package, facts, severity)
 
 

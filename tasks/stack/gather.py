@@ -21,9 +21,7 @@ PROBE_TIMEOUT_S = 600.0
 _AT_ONCE = 8
 
 
-async def gather_facts(
-    host: Host, interpreter: str, sweep: Sweep | None, gpus: tuple[GpuFacts, ...]
-) -> StackFacts:
+async def gather_facts(host: Host, interpreter: str, sweep: Sweep | None) -> StackFacts:
     """Run the probe under a stack; a stack that can't be run is a fact too, never an exception.
 
     The sweep's variables are set for it: they are part of the stack.
@@ -39,24 +37,29 @@ async def gather_facts(
             timeout_s=PROBE_TIMEOUT_S,
         )
     except HostError as error:
-        return unrunnable(interpreter, str(error), gpus)
+        return unrunnable(interpreter, str(error))
     except asyncio.CancelledError:
         await asyncio.shield(host.stop(mark, 0))
         raise
     if completed.exit_code is None:
         await host.stop(mark, 0)
-        return unrunnable(interpreter, f"no answer within {PROBE_TIMEOUT_S:.0f} s", gpus)
+        return unrunnable(interpreter, f"no answer within {PROBE_TIMEOUT_S:.0f} s")
     stdout, stderr = (s.decode(errors="replace") for s in (completed.stdout, completed.stderr))
-    return read_answer(interpreter, stdout, stderr, gpus)
+    return read_answer(interpreter, stdout, stderr)
 
 
-async def gather_gpus(host: Host) -> tuple[GpuFacts, ...] | None:
-    """Ask nvidia-smi for the GPUs; None where there is none, or where it fails."""
+async def gather_gpus(host: Host) -> tuple[tuple[GpuFacts, ...], str]:
+    """Ask nvidia-smi for the GPUs; without one, also why."""
+    command = host.settings.nvidia_smi
     try:
-        completed = await host.run([*host.settings.nvidia_smi, *GPU_QUERY], timeout_s=30.0)
-    except HostError:
-        return None
-    return parse_gpus(completed.stdout.decode(errors="replace")) if completed.ok else None
+        completed = await host.run([*command, *GPU_QUERY], timeout_s=30.0)
+    except HostError as error:
+        return (), str(error)
+    # nvidia-smi complains on standard output.
+    said = (completed.stdout + completed.stderr).decode(errors="replace").strip()
+    gpus = parse_gpus(said) if completed.ok else ()
+    first = said.partition("\n")[0] or "no answer"
+    return gpus, "" if gpus else f"{' '.join(command)}: {first}"
 
 
 def asked_paths(sweep: Sweep | None) -> list[str]:

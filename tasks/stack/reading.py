@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.domain.facts import GpuFacts, PackageFacts, StackFacts, SystemFacts
+from tasks.domain.facts import PackageFacts, StackFacts, SystemFacts
 from tasks.stack.help_text import parse_help
 from tasks.stack.imports import deciding_line
 
@@ -28,21 +28,19 @@ _OF_INTEREST = re.compile(
 _PIN = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^\]]*\])?\s*\(?==\s*([0-9][A-Za-z0-9.+]*)\)?\s*$")
 
 
-def read_answer(
-    interpreter: str, stdout: str, stderr: str, gpus: tuple[GpuFacts, ...]
-) -> StackFacts:
+def read_answer(interpreter: str, stdout: str, stderr: str) -> StackFacts:
     """Read the last line of the probe's output; without one, the stack can't be run."""
     try:
         answer: dict[str, Any] = json.loads(stdout.strip().rpartition("\n")[2])
-        return _facts(interpreter, answer, startup_complaint(stderr), gpus)
+        return _facts(interpreter, answer, startup_complaint(stderr))
     except (ValueError, KeyError, TypeError):
         said = [line for line in stderr.strip().splitlines() if line.strip()]
-        return unrunnable(interpreter, said[-1] if said else "no answer", gpus)
+        return unrunnable(interpreter, said[-1] if said else "no answer")
 
 
-def unrunnable(interpreter: str, error: str, gpus: tuple[GpuFacts, ...] = ()) -> StackFacts:
+def unrunnable(interpreter: str, error: str) -> StackFacts:
     """The facts of an interpreter that can't be run."""
-    return StackFacts(interpreter, "", "", (), gpus=gpus, error=error)
+    return StackFacts(interpreter, "", "", (), error=error)
 
 
 def startup_complaint(stderr: str) -> str:
@@ -64,9 +62,7 @@ def pins_of(requires: list[str]) -> dict[str, str]:
     return {name: version for name, version in pins.items() if _OF_INTEREST.match(name)}
 
 
-def _facts(
-    interpreter: str, answer: Mapping[str, Any], startup: str, gpus: tuple[GpuFacts, ...]
-) -> StackFacts:
+def _facts(interpreter: str, answer: Mapping[str, Any], startup: str) -> StackFacts:
     wheels = {wheel_name(name): version for name, version in answer["wheels"].items()}
     launch_help = answer["help"]
     options = parse_help(launch_help["stdout"])
@@ -83,7 +79,6 @@ def _facts(
         torch=torch.get("torch", {}),
         env=answer["env"],
         flags=frozenset(name for option in options for name in option.names),
-        gpus=gpus,
         options=options,
         flags_error="" if options else _why_no_flags(launch_help),
         distributions={n: v for n, v in sorted(wheels.items()) if _OF_INTEREST.match(n)},

@@ -59,7 +59,7 @@ def check_gpus(facts: StackFacts, sweep: Sweep | None) -> Iterator[Finding]:
     if not facts.gpus:
         severity = Severity.INFO if cpu_only(facts) else Severity.WARNING
         fix = "" if cpu_only(facts) else "a server without GPUs needs SGLANG_USE_CPU_ENGINE=1"
-        yield Finding(severity, "no GPU is visible", "nvidia-smi lists none", fix)
+        yield Finding(severity, "no GPU is visible", facts.gpus_error, fix)
     elif seen == 0 and not cpu_only(facts):
         yield Finding(
             Severity.ERROR,

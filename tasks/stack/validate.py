@@ -2,10 +2,10 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 from settings.sweep import Sweep
-from tasks.domain.facts import Finding, GpuFacts, Severity, StackReport
+from tasks.domain.facts import Finding, StackReport
 from tasks.hosts.host import Host
 from tasks.stack.checks import check_stack
 from tasks.stack.fingerprint import fingerprint
@@ -19,12 +19,15 @@ async def validate(host: Host, sweep: Sweep | None = None) -> list[StackReport]:
 
     Never raises for a stack that is broken; that is what the findings say.
     """
-    gpus = await gather_gpus(host)
+    gpus, gpus_error = await gather_gpus(host)
     gate = asyncio.Semaphore(STACKS_AT_ONCE)
 
     async def one(stack: str) -> StackReport:
         async with gate:
-            return await _report(host, stack, sweep, gpus)
+            facts = await gather_facts(host, stack, sweep)
+        facts = replace(facts, gpus=gpus, gpus_error=gpus_error)
+        findings = check_stack(facts, sweep)
+        return StackReport(host.name, stack, fingerprint(facts), facts, findings)
 
     return list(await asyncio.gather(*map(one, stacks_of(host, sweep))))
 
@@ -33,22 +36,6 @@ def stacks_of(host: Host, sweep: Sweep | None) -> list[str]:
     """The interpreters to look at, each once."""
     added = sweep.axes.get("stack", []) if sweep else []
     return list(dict.fromkeys([*host.settings.stacks, *map(str, added)]))
-
-
-async def _report(
-    host: Host, stack: str, sweep: Sweep | None, gpus: tuple[GpuFacts, ...] | None
-) -> StackReport:
-    facts = await gather_facts(host, stack, sweep, gpus or ())
-    findings = check_stack(facts, sweep)
-    if gpus is None and facts.error == "":
-        findings += (_no_nvidia_smi(host),)
-    return StackReport(host.name, stack, fingerprint(facts), facts, findings)
-
-
-def _no_nvidia_smi(host: Host) -> Finding:
-    command = " ".join(host.settings.nvidia_smi)
-    fix = "name it in the host's nvidia_smi, if there are GPUs"
-    return Finding(Severity.INFO, f"{command} doesn't answer", "it is missing or fails", fix)
 
 
 def as_json(report: StackReport) -> dict[str, object]:
