@@ -17,6 +17,9 @@ from simulator.launch import Launch, capture_sizes
 
 IMPORT_S, DISTRIBUTED_S, LOAD_S, POOL_S, GRAPH_S, WARMUP_S = 6.0, 3.0, 42.0, 1.5, 0.35, 1.5
 SHARDS = 8
+# What versions call the same thing: joining the other ranks, and the bar of the shards.
+WORDING = {"0.5.23": ("Init parallel", "Multi-thread loading shards:")}
+USUAL_WORDING = ("Init torch distributed", "Loading safetensors checkpoint shards:")
 LEAKED = "leaked"  # the child that is to outlive its parent
 
 
@@ -57,6 +60,10 @@ class Boot:
             self._capture(draft=True)
         self._announce()
 
+    @property
+    def _wording(self) -> tuple[str, str]:
+        return WORDING.get(self.launch.version, USUAL_WORDING)
+
     def _say(self, message: str) -> None:
         logs.log(message, self.launch.rank(0))
 
@@ -95,14 +102,15 @@ class Boot:
         return visible[first::step][: self.launch.configuration.tp_size]
 
     def _distributed(self) -> None:
-        self._say("Init torch distributed begin.")
+        joining = self._wording[0]
+        self._say(f"{joining} begin.")
         if "nccl-hang" in self.launch.faults:
             while True:
                 signal.pause()
         if self.launch.root and len(self._gpus()) < self.launch.configuration.tp_size:
             raise SchedulerFailed(messages.bad_ordinal(), len(self._gpus()))
         self._wait(DISTRIBUTED_S + self._slow("distributed"))
-        self._say("Init torch distributed ends. elapsed=2.87 s, mem usage=0.71 GB")
+        self._say(f"{joining} ends. elapsed=2.87 s, mem usage=0.71 GB")
 
     def _check_devices(self) -> None:
         """Fail as torch does where processes of another server still hold our GPUs."""
@@ -133,8 +141,7 @@ class Boot:
                 self._fail_in_mid_load()
             if shard:
                 self._wait((seconds + self._slow("load")) / shards)
-            bar = _bar("Loading safetensors checkpoint shards:", shard, shards, seconds)
-            logs.write(bar + "\n")
+            logs.write(_bar(self._wording[1], shard, shards, seconds) + "\n")
         logs.write("\n")
         self._say(
             f"Load weight end. elapsed={seconds:.2f} s, type={self._type(what)}, "

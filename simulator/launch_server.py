@@ -8,6 +8,7 @@ scenario file; without them the host is healthy, has no devices and runs in real
 
 import gc
 import os
+import resource
 import signal
 import socket
 import sys
@@ -116,6 +117,7 @@ class Supervisor:
 
     def _open(self, listener: socket.socket) -> Server:
         """Build what serves, and listen to signals, before anybody is told that we are ready."""
+        _raise_descriptor_limit()
         service = Service(self.launch)
         service.startup_s = time.monotonic() - self.started_s
         reader, writer = socket.socketpair()
@@ -221,6 +223,12 @@ def _answer_for_ever(listener: socket.socket) -> None:
         client.recv(65_536)
         client.sendall(answer)
         client.close()
+
+
+def _raise_descriptor_limit() -> None:
+    """Allow as many connections as the system does, as SGLang does."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _quiet_collector() -> None:

@@ -82,6 +82,7 @@ class Snapshot:
     throughput: float
     cache_hit_rate: float
     accept_length: float
+    accept_rate: float
     startup_s: float
     counters: Counters
 
@@ -119,7 +120,7 @@ def _gauges(now: Snapshot) -> list[str]:
         "cache_hit_rate": now.cache_hit_rate,
         "max_total_num_tokens": now.max_tokens,
         "spec_accept_length": now.accept_length,
-        "spec_accept_rate": max(0.0, now.accept_length - 1),
+        "spec_accept_rate": now.accept_rate,
         "engine_startup_time": now.startup_s,
         "num_retracted_reqs": 0,
         "utilization": 0,

@@ -253,9 +253,15 @@ class Service:
             throughput=self.throughput,
             cache_hit_rate=counters.cached_tokens / max(1, counters.prompt_tokens),
             accept_length=counters.accept_length,
+            accept_rate=self._accept_rate(),
             startup_s=self.startup_s,
             counters=counters,
         )
+
+    def _accept_rate(self) -> float:
+        """Return which part of the proposed draft tokens was accepted."""
+        accepted = max(0.0, self.engine.counters.accept_length - 1)
+        return accepted / max(1, self.launch.speed.verify_tokens - 1)
 
     def _on_step(self, step: Step) -> None:
         """Log batches as SGLang's scheduler does: each prefill, every 40th decode step."""
@@ -284,8 +290,7 @@ class Service:
         spec = ""
         if engine.deck:
             accepted = engine.counters.accept_length
-            rate = (accepted - 1) / max(1, engine.speed.verify_tokens - 1)
-            spec = f"accept len: {accepted:.2f}, accept rate: {rate:.2f}, "
+            spec = f"accept len: {accepted:.2f}, accept rate: {self._accept_rate():.2f}, "
         graph = batch <= engine.speed.graph_max_bs
         logs.log(
             f"Decode batch, #running-req: {batch}, #token: {engine.reserved_tokens}, "

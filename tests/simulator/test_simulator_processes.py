@@ -154,6 +154,18 @@ def test_a_second_server_on_the_same_gpus_runs_out_of_memory(simulator) -> None:
     first.stop()
 
 
+def test_the_later_version_has_its_own_flags_and_words(simulator) -> None:
+    scenario = QUICK + 'sglang_version = "0.5.23"\n'
+    served = simulator.serve("--cuda-graph-max-bs-decode", "64", scenario=scenario)
+    assert "Init parallel begin." in served.log
+    assert "Multi-thread loading shards:  37% Completed | 3/8" in served.log
+    info = httpx.get(f"{served.url}/server_info").json()
+    assert (info["version"], info["cuda_graph_max_bs_decode"]) == ("0.5.23", 64)
+    served.stop()
+    refused = simulator.launch("--cuda-graph-max-bs", "64", scenario=scenario)
+    assert refused.await_exit() == 2
+
+
 def test_a_bad_scenario_is_told_in_one_line(simulator) -> None:
     simulator.create_host()
     served = simulator.launch(scenario="speed = 3\n")
