@@ -26,7 +26,7 @@ Exit status: 0 fine; 1 nothing feasible or requests failed; 2 wrong input; 3 the
 person; 130 interrupted.""",
     version_flags=["--version"],
 )
-out = Console(highlight=False)
+out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
 err = Console(stderr=True, highlight=False)
 
 AsJson = Annotated[bool, Parameter(name="--json", negative=())]
