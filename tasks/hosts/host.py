@@ -71,7 +71,11 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class HostProcess:
-    """A process on a host; `mark` is None where it isn't one of ours."""
+    """A process on a host; `mark` is None where no sweep started it.
+
+    `launched_here` says that its launch lies in this host's run folder: two hosts of the settings
+    may be the same machine, and what the other one started is none of our business.
+    """
 
     pid: int
     start_ticks: int
@@ -82,6 +86,7 @@ class HostProcess:
     age_s: float
     mark: str | None
     devices: tuple[str, ...] = ()
+    launched_here: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +118,10 @@ class Host:
     def run_folder(self) -> str:
         """The absolute folder of everything of ours on this host."""
         return self.expand(self.settings.run_folder)
+
+    def launch_folder(self, mark: str) -> str:
+        """Where the files of the launch with this marker lie."""
+        return f"{self.run_folder}/launches/{mark.rstrip('/')}"
 
     def expand(self, path: str) -> str:
         """Replace a leading `~` by the home on the host."""
@@ -224,8 +233,9 @@ class Host:
         return [_process(item) for item in answer["holders"]]
 
     async def occupants(self) -> list[HostProcess]:
-        """The holders, and every process of ours even where it holds no device file."""
-        answer = await self.ask("occupants", {"devices": self.expand(self.settings.devices)})
+        """The holders, and what was launched from our run folder even where it holds no device."""
+        devices, launches = self.expand(self.settings.devices), self.launch_folder("")
+        answer = await self.ask("occupants", {"devices": devices, "launches": launches})
         return [_process(item) for item in answer["processes"]]
 
     async def ours(self, mark: str = "") -> list[HostProcess]:

@@ -66,12 +66,17 @@ async def test_a_holder_that_ends_while_it_is_looked_at_is_no_error(
     await asyncio.gather(*starters)
 
 
-async def test_occupants_are_holders_and_ours_without_a_device(host: Host, tmp_path: Path) -> None:
+async def test_occupants_are_holders_and_what_was_launched_from_here(
+    host: Host, tmp_path: Path
+) -> None:
     mark = f"test{tmp_path}/"
     env = {**os.environ, MARK: mark}
     device = tmp_path / "dev" / "nvidia1"
     with running(HOLD + "time.sleep(1000)", device) as holder, running(SLEEP, env=env) as ours:
+        assert [process.pid for process in await host.occupants()] == [holder.pid]
+        os.makedirs(host.launch_folder(mark))
         seen = {process.pid: process for process in await host.occupants()}
+        assert (seen[ours.pid].launched_here, seen[holder.pid].launched_here) == (True, False)
         assert seen[holder.pid].devices == (str(device),)
         assert (seen[ours.pid].mark, seen[ours.pid].devices) == (mark, ())
         assert [process.pid for process in await host.ours(mark[:-1])] == [ours.pid]
@@ -126,7 +131,8 @@ async def test_the_agent_runs_on_python_3_8(settings: HostSettings, tmp_path: Pa
     host = Host("local", settings, LocalTransport("local", python))
     await host.open()
     assert host.identity.python.startswith("3.8.")
-    folder, mark = str(tmp_path / "run" / "server"), f"test{tmp_path}/"
+    mark = f"test{tmp_path}/"
+    folder = host.launch_folder(mark)
     program = f"echo $$ > {tmp_path}/pid; echo hello; exec sleep 1000"
     await host.start(["sh", "-c", program], env={}, folder=folder, mark=mark, lease_s=60, grace_s=1)
     pid = pid_in(tmp_path / "pid")

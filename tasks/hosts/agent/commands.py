@@ -20,6 +20,7 @@ from .processes import (
     end,
     links,
     listeners,
+    mark_of,
     marked,
     pids,
     port_holders,
@@ -84,10 +85,21 @@ def holders(request: Json) -> Json:
 
 
 def occupants(request: Json) -> Json:
-    """Every holder of a device file, and every process of ours even where it holds none."""
+    """Every holder of a device file, and every process launched from this run folder.
+
+    A marker alone doesn't make a process this host's: another run folder's sweep on the same
+    machine bears markers too, and its servers are in use.
+    """
+
+    def launched(mark: str) -> bool:
+        return os.path.isdir(os.path.join(request["launches"], mark.rstrip("/")))
+
     found = holders(request)["holders"]
     seen = {process["pid"] for process in found}
-    found += [describe(*target) for target in marked("") if target[0] not in seen]
+    marks = {target: mark_of(target[0]) for target in marked("") if target[0] not in seen}
+    found += [describe(*target) for target, mark in marks.items() if mark and launched(mark)]
+    for process in found:
+        process["launched_here"] = process["mark"] is not None and launched(process["mark"])
     return {"processes": found}
 
 
