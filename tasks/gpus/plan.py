@@ -13,7 +13,7 @@ PROBE_MARK = "probe-"
 """How the marker of a validation's processes begins."""
 
 PROBE_LIFETIME_S = 900.0
-"""How long a validation may run at most; an older process of one is a leftover."""
+"""How long a validation may run at most; an older process of one is like any other."""
 
 DISPLAY = frozenset(
     {"Xorg", "X", "Xwayland", "gnome-shell", "gnome-session-b", "kwin_x11", "kwin_wayland", "sway"}
@@ -44,8 +44,8 @@ _COMM_LENGTH = 15
 class Policy(StrEnum):
     """Whose processes may be ended.
 
-    `own`: those that carry our marker. `user`: those of the user we are. `all`: any, which is
-    for hosts where nobody else works.
+    `own`: those that were launched from the host's run folder. `user`: those of the user we are.
+    `all`: any, which is for hosts where nobody else works.
     """
 
     OWN = "own"
@@ -137,8 +137,8 @@ def _is_validation(process: HostProcess) -> bool:
 
 
 def _own(process: HostProcess, protection: Protection) -> str:
-    """Another user's sweep bears the same kind of marker and isn't ours."""
-    ours = process.mark is not None and process.uid == protection.uid
+    """Another user's sweep, or that of another run folder, bears a marker too and isn't ours."""
+    ours = process.launched_here and process.uid == protection.uid
     return f"left by our run {process.mark}" if ours else ""
 
 
