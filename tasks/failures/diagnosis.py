@@ -7,6 +7,7 @@ from tasks.domain.diagnosis import Action, Diagnosis, Evidence, Phase, Remedy
 from tasks.failures.catalogue import MODES
 from tasks.failures.catalogue.entry import Mode, Weight
 from tasks.failures.scan import Findings, Sighting, scan
+from tasks.failures.text import regex
 
 UNKNOWN = "unknown"
 _DOCS = "docs/failures.md"
@@ -98,11 +99,27 @@ def _wordless(
         return None
     if exit_code is not None:
         return next((mode for mode in MODES if exit_code in mode.exit_codes), None)
+    if mode := _broken_off(findings):
+        return mode
     if stalled or where is Phase.DISTRIBUTED:
         # A log that ends between "Init torch distributed begin" and its end is a hang by itself:
         # that step takes seconds.
         return next((mode for mode in MODES if where in mode.stalls), None)
     return None
+
+
+def _broken_off(findings: Findings) -> Mode | None:
+    """Find the mode of a log that ends in the middle of something that takes seconds when well."""
+    return next(
+        (
+            mode
+            for evidence in findings.last
+            if evidence.line > findings.timeline.alive
+            for mode in MODES
+            if mode.ends and regex(mode.ends).search(evidence.text)
+        ),
+        None,
+    )
 
 
 def _failed(findings: Findings, exit_code: int | None, stalled: bool) -> bool:

@@ -6,8 +6,8 @@ _HINTS = ("igquit", "SIGQUIT", "xception", "error", "Error", "dead", "died", "cr
 _FATAL = (
     r"Received sigquit from a child proces|SIGQUIT received\. signum|Scheduler hit an exception"
     r"|\w: error: (?:unrecognized arguments|ambiguous option|argument -|the following arguments)"
-    r"|scheduler (?:is dead|died during init)|crashed with exit code|terminate called (?:after|without)"
-    r"|error while attempting to bind on address|Initialization failed\. warmup error"
+    r"|scheduler (?:is dead|died during init)|crashed with exit code"
+    r"|terminate called (?:after|without)|error while attempting to bind on address|Initialization failed\. warmup error"
     r"|Fatal Python error"
 )
 

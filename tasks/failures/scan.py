@@ -27,7 +27,7 @@ ALARMS = (
     *("Killed", "oom-kill", "fault", "Xid", "fallen off", "imed out", "imeout", "ssertion"),
     *("undefined symbol", "cannot ", "Cannot ", "Could not", "nable to", "not found", "is not "),
     *("not support", "only support", "nsupported", "does not", "insufficient", "nvalid", "denied"),
-    *("mismatch", "No space", "custom code", "gated", "file_baton", ".lock", "ulticast", "drivers"),
+    *("mismatch", "No space", "custom code", "gated", "baton", ".lock", "ulticast", "drivers"),
     *("too old", "nrecognized", "Removed server", "unbalanced", "incomplete", "corrupt", "in use"),
     *("connect to", "requires", "divisible", "hang", "stuck"),
 )
@@ -232,12 +232,16 @@ def _support(
     for name, value in groups.items():
         near = near.replace(f"<<{name}>>", "_?".join(value.lower()))
     found = regex(near).search(place.around)
-    return (place.evidence(found.start()),) if found else None
+    if found is None:
+        return None
+    return (place.evidence(found.start()),) if found[0] else ()
 
 
 def _with_variant(sighting: Sighting, place: Place) -> Sighting:
     """Choose the way out that the log offers."""
     for variant in sighting.mode.variants:
+        if variant.line and not regex(variant.line).search(place.text):
+            continue
         if found := regex(variant.when).search(place.around):
             offered = {name: value for name, value in found.groupdict().items() if value}
             support = (*sighting.support, place.evidence(found.start()))

@@ -44,7 +44,7 @@ def is_noise(line: str) -> bool:
 def raised(line: str) -> bool:
     """Tell whether a line reports an error, rather than mention one."""
     return bool(
-        regex(r"(?:Error|Exception|Failure)\b *:|\berror:|error while|\bfatal\b|Failed:").search(
+        regex(r"(?:Error|Exception|Failure)\w* *:|\berror:|error while|\bfatal\b|Failed:").search(
             line
         )
     )
@@ -67,7 +67,7 @@ def shown(line: str) -> str:
 
 def exception_name(line: str) -> str | None:
     """Name the exception that a line reports, None where it reports none."""
-    found = regex(r"(?:^|[\s\]])((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt))\b(?::|$)").search(
-        line
-    )
+    found = regex(
+        r"(?:^|[\s\]])((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt)(?:_\w+)?)\b(?::|$)"
+    ).search(line)
     return found[1] if found else None

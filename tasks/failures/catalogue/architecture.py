@@ -20,8 +20,8 @@ MODES = (
     ),
     Mode(
         "triton-ptxas-too-old",
-        "Triton's own ptxas doesn't know this GPU. Pointed both ptxas variables at the toolkit's;"
-        " set them for good, or update Triton.",
+        "Triton's own ptxas doesn't know this GPU. Set TRITON_PTXAS_PATH and"
+        " TRITON_PTXAS_BLACKWELL_PATH to the CUDA toolkit's, or update Triton.",
         Action.RETRY,
         _CAPTURE,
         (
@@ -68,8 +68,7 @@ MODES = (
     ),
     Mode(
         "attention-backend-unsupported",
-        "The attention backend doesn't support this GPU or model. Choose another one; it is left"
-        " out here.",
+        "The attention backend doesn't support this GPU or model. Choose another one.",
         Action.PRUNE,
         _CAPTURE,
         (
@@ -82,8 +81,8 @@ MODES = (
             ),
             Sign(r"Only SM ?\d+[.\w]*(?: and \d+[.\w]*)? are supported", raised=True),
             Sign(
-                r"(?:FlashAttention|FlashMLA|FA[34]|fa[34]|TRTLLM|trtllm_\w+|cutlass_mla"
-                r"|flashmla)\b.*(?:requires?|only supports?|is (?:only|not) supported|not available)",
+                r"(?:FlashAttention|FlashMLA|FA[34]|fa[34]|TRTLLM|trtllm_\w+|cutlass_mla|flashmla)\b"
+                r".*(?:requires?|only supports?|is (?:only|not) supported|not available)",
                 unless=r"topk|page_size|speculative",
                 raised=True,
             ),
@@ -107,7 +106,7 @@ MODES = (
                     args={"{flag}": "{value}"},
                     alters=True,
                 ),
-                "The attention backend doesn't support this GPU or model. Took the one that the"
+                "The attention backend doesn't support this GPU or model. Take the one that the"
                 " log names.",
             ),
         ),

@@ -10,8 +10,8 @@ _RUNNING = (Phase.WARMUP, Phase.SERVING, Phase.GRAPH_CAPTURE, Phase.WEIGHTS)
 MODES = (
     Mode(
         "cudnn-conv3d-check",
-        "SGLang refuses torch 2.9.1 with a cuDNN older than 9.15. Switched its check off, as the log"
-        " offers; install cuDNN 9.16 or newer, since vision workloads are slow until then.",
+        "SGLang refuses torch 2.9.1 with a cuDNN older than 9.15. Install cuDNN 9.16, or set"
+        " SGLANG_DISABLE_CUDNN_CHECK=1: vision (Conv3d) workloads stay slow then.",
         Action.RETRY,
         (Phase.START,),
         (Sign(r"CRITICAL WARNING: " + _CONV3D, near=_OFFER),),

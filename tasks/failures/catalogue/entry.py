@@ -47,13 +47,15 @@ class Sign:
 class Variant:
     """Another way out where the log offers one: `when` is searched around the deciding line.
 
-    Its named groups, like those of the sign, fill the `{placeholders}` of the remedy.
+    `line`, if any, must be found in that line itself. The named groups, like those of the sign,
+    fill the `{placeholders}` of the remedy.
     """
 
     when: str
     action: Action
     remedy: Remedy | None = None
     explanation: str = ""
+    line: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +81,8 @@ class Mode:
     """A named way in which a launch or a run fails.
 
     `explanation` is the cause and the cure for a person, short enough for a state's message.
-    `exit_codes` decide where the log says nothing, `stalls` where a launch hangs without a word.
+    Where the log says nothing, `exit_codes` decide, or the phase in which a launch hangs
+    (`stalls`), or the words with which the log of a hang breaks off (`ends`).
     `check` is what must hold on the host before the remedy is tried. `stack_fault` means that
     another software stack may not have it.
     """
@@ -94,5 +97,6 @@ class Mode:
     spread: Spread | None = None
     exit_codes: tuple[int, ...] = ()
     stalls: tuple[Phase, ...] = ()
+    ends: str = ""
     check: str = ""
     stack_fault: bool = False

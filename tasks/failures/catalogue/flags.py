@@ -1,20 +1,24 @@
 """Launch flags: unknown, ambiguous, with a value that isn't allowed, at odds with each other."""
 
 from tasks.domain.diagnosis import Action, Phase, Remedy
-from tasks.failures.catalogue.entry import Mode, Sign, Spread, Variant
+from tasks.failures.catalogue.entry import Mode, Sign, Spread, Variant, Weight
 
 _START = (Phase.START,)
+_ADVICE = (
+    r"(?:Assertion|Value|NotImplemented|Runtime)Error: [^\n]*(?:[Pp]lease (?:use|set|add|specify"
+    r"|pass|enable|disable)|[Tt]ry(?: using| setting)?|[Cc]onsider (?:using|setting)|[Uu]se) `?"
+)
 
 MODES = (
     Mode(
         "flag-ambiguous",
-        "This SGLang split a flag in two, and its short form could be either. Took the one that"
-        " the log names; write it in full.",
+        "This SGLang split a flag in two, and its short form could be either. Write it in full.",
         Action.RETRY,
         _START,
         (
             Sign(
-                r"ambiguous option: (?P<flag>--[\w-]+)\S* could match .*?(?P<full>--[\w-]+-decode)\b",
+                r"ambiguous option: (?P<flag>--[\w-]+)\S* could match"
+                r" .*?(?P<full>--[\w-]+-decode)\b",
             ),
             Sign(
                 r"ambiguous option: (?P<flag>--[\w-]+)\S* could match (?P<full>--[\w-]+)",
@@ -42,33 +46,34 @@ MODES = (
                 r"error: unrecognized arguments: ?--(?P<flag>[a-z0-9]*_[a-z0-9_]+)\s*$",
                 Action.RETRY,
                 Remedy("spell the flag with dashes", args={"{flag}": True}),
-                "SGLang's flags are spelt with dashes. Spelt this one so.",
+                "SGLang's flags are spelt with dashes. Spell this one so.",
             ),
             Variant(
                 r"(?m)error: unrecognized arguments: ?--(?P<flag>[a-z0-9]*_[a-z0-9_]+)(?: |=)"
                 r"(?P<value>[^\s-]\S*)\s*$",
                 Action.RETRY,
                 Remedy("spell the flag with dashes", args={"{flag}": "{value}"}),
-                "SGLang's flags are spelt with dashes. Spelt this one so.",
+                "SGLang's flags are spelt with dashes. Spell this one so.",
             ),
             Variant(
                 r"(?m)error: unrecognized arguments: ?--(?P<flag>[a-z0-9]*_[a-z0-9_]+)\s*$",
                 Action.RETRY,
                 Remedy("spell the flag with dashes", args={"{flag}": True}),
-                "SGLang's flags are spelt with dashes. Spelt this one so.",
+                "SGLang's flags are spelt with dashes. Spell this one so.",
             ),
             Variant(
                 r"Removed server argument\(s\): (?P<old>\w+) ?-> ?(?P<flag>\w+)=(?P<value>[\w.]+)",
                 Action.RETRY,
                 Remedy("take the flag's replacement", args={"{old}": None, "{flag}": "{value}"}),
-                "This SGLang replaced a flag. Took the replacement that the log names.",
+                "This SGLang replaced a flag. Take the replacement that the log names.",
             ),
             Variant(
                 r"(?:Removed server argument\(s\): |unrecognized arguments: ?--)(?P<old>[\w-]+)"
-                r"[^\n]*(?:->|[Dd]id you mean:? |[Uu]se (?:instead )?)\W*(?:--)?(?P<flag>[a-z][\w-]+)",
+                r"[^\n]*(?:->|[Dd]id you mean:? |[Uu]se (?:instead )?)\W*"
+                r"(?:--)?(?P<flag>[a-z][\w-]+)",
                 Action.RETRY,
                 Remedy("take the flag's replacement", rename_args={"{old}": "{flag}"}),
-                "This SGLang replaced a flag. Took the replacement that the log names.",
+                "This SGLang replaced a flag. Take the replacement that the log names.",
             ),
         ),
         spread=Spread(named=1),
@@ -96,34 +101,39 @@ MODES = (
                 r"|is incompatible with|are incompatible|(?:is|are) not compatible with"
                 r"|cannot be (?:used|enabled|set|combined)|can't be (?:used|enabled|set|combined)"
                 r"|not supported (?:with|when|for|together)|mutually exclusive|conflicts? with"
-                r"|only supports? (?:CUDA|cuda|GPU)|must be (?:set|enabled|disabled|used|greater|"
-                r"less|smaller|larger|equal|a (?:multiple|divisor))|should (?:not )?be (?:set|used|enabled)"
+                r"|only supports? (?:CUDA|cuda|GPU)|must be (?:set|enabled|disabled|used|greater"
+                r"|less|smaller|larger|equal|a (?:multiple|divisor))"
+                r"|should (?:not )?be (?:set|used|enabled)"
                 r"|requires? (?:--|\w+_\w+|setting|enabling)|is required (?:for|when|to)"
                 r"|(?:does not|doesn't) support|at the same time|not allowed with)",
             ),
             Sign(r"error: argument .*not allowed with argument"),
+            Sign(
+                r"(?:AssertionError|ValueError|NotImplementedError)\b",
+                near=r"server_args\.py\", line \d+, in \w+\n[^\n]*\n(?:[ ~^]+\n)?[^\n ]*"
+                r"(?:AssertionError|ValueError|NotImplementedError)",
+                weight=Weight.SYMPTOM,
+            ),
             Sign(
                 r"[Aa]ssertionError: .*(?:_size|--\w)\S* .*(?:divisible|multiple|must|should)",
             ),
         ),
         variants=(
             Variant(
-                r"(?:Assertion|Value|NotImplemented|Runtime)Error: [^\n]*(?:[Pp]lease (?:use|set|add|"
-                r"specify|pass|enable|disable)|[Tt]ry (?:using|setting)?|[Cc]onsider (?:using|setting)?"
-                r"|[Uu]se) ?`?--(?P<flag>[a-z][a-z0-9-]+)[ =](?P<value>\w[\w.]*)`",
+                _ADVICE + r"--(?P<flag>[a-z][a-z0-9-]+)[ =](?P<value>\w[\w.]*)`",
                 Action.RETRY,
                 Remedy(
-                    "take the setting that the log names", args={"{flag}": "{value}"}, alters=True
+                    "take the setting that the log names",
+                    args={"{flag}": "{value}"},
+                    alters=True,
                 ),
-                "Two settings can't be combined. Took the one that the log names.",
+                "Two settings can't be combined. Take the one that the log names.",
             ),
             Variant(
-                r"(?:Assertion|Value|NotImplemented|Runtime)Error: [^\n]*(?:[Pp]lease (?:use|set|add|"
-                r"specify|pass|enable|disable)|[Tt]ry (?:using|setting)?|[Cc]onsider (?:using|setting)?"
-                r"|[Uu]se) ?`?--(?P<flag>(?:disable|enable)-[a-z0-9-]+)\b",
+                _ADVICE + r"--(?P<flag>(?:disable|enable)-[a-z0-9-]+)\b",
                 Action.RETRY,
                 Remedy("take the setting that the log names", args={"{flag}": True}, alters=True),
-                "Two settings can't be combined. Took the one that the log names.",
+                "Two settings can't be combined. Take the one that the log names.",
             ),
         ),
         spread=Spread(named=2),

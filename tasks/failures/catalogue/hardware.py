@@ -19,7 +19,7 @@ MODES = (
                 r"Xid \([^)]*\): (?:46|48|54|56|57|58|61|62|63|64|74|79|92|9[45]|1[0-4]\d)\b",
             ),
             Sign(
-                r"uncorrectable (?:ECC|NVLink|memory)|[Uu]ncorrectable ECC error|ECC error encountered"
+                r"[Uu]ncorrectable (?:ECC|NVLink|memory)|ECC error encountered"
                 r"|cudaErrorECCUncorrectable|hardware stack error|GPU is lost|GPU has been lost"
                 r"|NVML(?:Error)?\S* ?:?.*(?:GPU is lost|Unknown Error)"
                 r"|Unable to determine the device handle for GPU|NVLink error was detected",
@@ -57,8 +57,8 @@ MODES = (
     ),
     Mode(
         "illegal-memory-access",
-        "A kernel accessed memory that isn't its own. Tried once more; if it comes back, this"
-        " combination of options has a bug.",
+        "A kernel accessed memory that isn't its own. If it comes back, this combination of"
+        " options has a bug.",
         Action.RETRY,
         _RUNNING,
         (

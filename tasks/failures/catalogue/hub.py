@@ -4,7 +4,10 @@ from tasks.domain.diagnosis import Action, Phase, Remedy
 from tasks.failures.catalogue.entry import Mode, Sign, Variant
 
 _START = (Phase.START, Phase.WEIGHTS)
-_CACHE = r"(?:cache|\.triton|\.config|\.local|\.nv|torchinductor|tvm[-_]ffi|flashinfer|deep_gemm|huggingface)"
+_CACHE = (
+    r"(?:cache|\.triton|\.config|\.local|\.nv|torchinductor|tvm[-_]ffi|flashinfer|deep_gemm"
+    r"|huggingface)"
+)
 
 MODES = (
     Mode(
@@ -27,7 +30,7 @@ MODES = (
             Sign(r"You are trying to access a gated repo"),
             Sign(r"GatedRepoError", near=r"You are trying to access a gated repo"),
             Sign(
-                r"401 Client Error|403 Client Error|Invalid (?:user )?token|Access to model \S+ is restricted",
+                r"40[13] Client Error|Invalid (?:user )?token|Access to model \S+ is restricted",
                 near=r"huggingface\.co|hf\.co",
                 away=r"Cannot access gated repo for url",
                 raised=True,
@@ -36,7 +39,8 @@ MODES = (
     ),
     Mode(
         "hub-gated-but-cached",
-        "The hub refuses a gated model that may already be on this disk. Tried again offline.",
+        "The hub refuses a gated model that may already be on this disk. Set HF_HUB_OFFLINE=1 to"
+        " use the cached files.",
         Action.RETRY,
         _START,
         (
@@ -51,15 +55,15 @@ MODES = (
     ),
     Mode(
         "hub-network",
-        "The hub can't be reached and the files aren't in the cache. Tried again after a minute;"
-        " check the network, or download the model beforehand.",
+        "The hub can't be reached and the files aren't in the cache. Check the network, or"
+        " download the model beforehand.",
         Action.RETRY,
         _START,
         (
             Sign(
                 r"LocalEntryNotFoundError|We couldn't connect to 'https?://"
-                r"|Cannot reach https?://\S*(?:huggingface|hf)|offline mode is enabled|OfflineModeIsEnabled"
-                r"|outgoing traffic has been disabled",
+                r"|Cannot reach https?://\S*(?:huggingface|hf)|offline mode is enabled"
+                r"|OfflineModeIsEnabled|outgoing traffic has been disabled",
             ),
             Sign(
                 r"(?:ConnectionError|ConnectTimeout|ReadTimeout|MaxRetryError|SSLError|ProxyError|"
@@ -83,7 +87,8 @@ MODES = (
     ),
     Mode(
         "permission-denied-cache",
-        "The server may not write to its cache folder. Gave it one of its own.",
+        "The server may not write to its cache folder. Set XDG_CACHE_HOME to one that it"
+        " may write.",
         Action.RETRY,
         _START,
         (

@@ -5,8 +5,11 @@ from tasks.failures.catalogue.entry import Mode, Sign, Variant, Weight
 
 _BUILD = (Phase.GRAPH_CAPTURE, Phase.WARMUP, Phase.START)
 _START = (Phase.START,)
-_BUILDING = r"[Nn]inja|Building extension|JIT Compil|Loading JIT|Compiling|nvcc|DeepGEMM warmup"
+_BUILDING = (
+    r"[Nn]inja|Building extension|JIT (?:Pre-)?Compil|Loading JIT|Compiling|nvcc|DeepGEMM warmup"
+)
 _TOOLKIT_HEADER = r"(?:curand|cublas|cusparse|cusolver|cufft|nvrtc|nvtx|nvToolsExt|cudnn|nvJitLink)"
+_STILL_BUILDING = rf"(?:{_BUILDING})(?![\s\S]*(?:fired up and ready|Uvicorn running|100%))"
 _NOT_READY = (
     r"Server failed to start within|[Ss]erver (?:did not|didn't|not) (?:become |get )?ready"
     r"|not ready (?:after|within)|[Tt]imed? ?out(?: after [\d.]+ ?s\w*)? waiting for (?:the )?"
@@ -61,8 +64,8 @@ MODES = (
                 r"Could not find nvcc|nvcc: (?:command )?not found|directory: 'nvcc'|CUDA_HOME",
                 Action.RETRY,
                 Remedy("point CUDA_HOME at the usual place", env={"CUDA_HOME": "/usr/local/cuda"}),
-                "A kernel must be compiled and nvcc isn't on the server's path. Pointed CUDA_HOME at"
-                " /usr/local/cuda; set it for good in the server's env.",
+                "A kernel must be compiled and nvcc isn't on the server's path. Set CUDA_HOME to"
+                " the toolkit, /usr/local/cuda as a rule.",
             ),
         ),
         check="/usr/local/cuda/bin/nvcc exists",
@@ -90,8 +93,8 @@ MODES = (
     ),
     Mode(
         "flashinfer-jit-header-missing",
-        "flashinfer's compiler misses a CUDA header that pip ships in a folder of its own. Added"
-        " that folder; install the whole toolkit or flashinfer-jit-cache for good.",
+        "flashinfer's compiler misses a CUDA header that pip ships in a folder of its own. Name"
+        " that folder in FLASHINFER_EXTRA_CUDAFLAGS, or install flashinfer-jit-cache.",
         Action.RETRY,
         _BUILD,
         (
@@ -138,7 +141,7 @@ MODES = (
     Mode(
         "flashinfer-version-mismatch",
         "Two flashinfer packages differ within one minor version, which their check refuses."
-        " Switched the check off, as the log offers; install the same version of both.",
+        " Install one version, or set FLASHINFER_DISABLE_VERSION_CHECK=1.",
         Action.RETRY,
         _START,
         (
@@ -175,8 +178,9 @@ MODES = (
         (
             Sign(r"is installed with version \S+,? which is less than the minimum"),
             Sign(
-                r"is installed with version \S+,? which is less than the minimum"
-                r"|(?:flashinfer|sgl[-_]kernel|sglang-kernel)\S*(?: version)?[ >=]+[\d.]+\w* (?:is )?required",
+                r"(?:flashinfer|sgl[-_]kernel|sglang-kernel)\S*(?: version)?[ >=]+[\d.]+\w*"
+                r" (?:is )?required",
+                raised=True,
             ),
         ),
         stack_fault=True,
@@ -199,44 +203,44 @@ MODES = (
     ),
     Mode(
         "hang-stale-jit-lock",
-        "The server waits for a build lock that a killed process left behind. Moved the locks that"
-        " nobody holds aside.",
+        "The server waits for a build lock that a killed process left behind. Move aside the"
+        " locks that nobody holds.",
         Action.RETRY,
         _BUILD,
         (
-            Sign(r"file_baton\.py"),
+            Sign(r"file_baton\.py|waiting for baton release", weak=True),
             Sign(
-                r"(?i)(?:waiting|waited|wait|acquir\w+|stuck|held|blocked|timed? ?out)\b"
+                r"(?i)(?:wait(?:ing|ed)?|acquir\w+|stuck|held|blocked|timed? ?out)\b"
                 r".*\.lock\b|\.lock\b.*(?:waiting|could not be acquired|held|stale|stuck)",
                 weak=True,
             ),
         ),
         Remedy("move stale build locks aside", cleanup=(Cleanup.JIT_LOCKS,)),
+        ends=r"Loading JIT ops?(?!.*[Ff]inished)",
         check="no living process holds the lock",
     ),
     Mode(
         "startup-timeout-slow-jit",
         "Compiling kernels took longer than the launch may take; what is built stays in the cache,"
-        " so the next launch is faster. Tried again with twice the time.",
+        " so the next launch is faster. Allow twice the time.",
         Action.RETRY,
         _BUILD,
         (
-            Sign(_NOT_READY, near=_BUILDING),
-            Sign(_NOT_READY, near=_BUILDING),
+            Sign(_NOT_READY, near=_STILL_BUILDING),
             Sign(
-                r"(?i)\bread(?:timeout| timed out)|" + _NOT_READY,
-                near=_BUILDING,
-                away=r"0 tokens received",
-                weight=Weight.SYMPTOM,
+                r"(?i)\bread ?time(?:out|d out)\b",
+                unless=r"0 tokens",
+                near=rf"\A(?=[\s\S]*warmup)(?=[\s\S]*{_STILL_BUILDING})",
             ),
         ),
         Remedy("allow twice the time to start", longer_timeout=2.0),
         stalls=(Phase.GRAPH_CAPTURE, Phase.WARMUP),
+        ends=r"JIT (?:Pre-)?Compil|DeepGEMM warmup|Building extension|^\[\d+/\d+\] .*nvcc",
     ),
     Mode(
         "startup-timeout-slow-import",
         "Nothing but imports happened before the time was up: the environment's disk is slow when"
-        " its cache is cold. Tried again with twice the time.",
+        " its cache is cold. Allow twice the time.",
         Action.RETRY,
         _START,
         (

@@ -116,7 +116,7 @@ MODES = (
             Sign(
                 _CUDA_LIBRARY + r"\.(?P<major>\d+)\S*: cannot open shared",
                 near=_BLOCK + r"[\s\S]*" + _GPU_SEEN,
-                away=r"- CUDA version: (?P<built>\d+)[\s\S]*\.so\.(?P=built)\S*: cannot open shared",
+                away=r"- CUDA version: (?P<built>\d+)\.\d[\s\S]*\.so\.(?P=built)[.:]",
             ),
             Sign(
                 r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cusparse|cusolver|cufft)"
@@ -133,15 +133,16 @@ MODES = (
         " environment's site-packages/nvidia) on LD_LIBRARY_PATH, or run ldconfig.",
         Action.STOP,
         _START,
-        (Sign(_MISSING, unless=r"lib(?:c10|torch|cuda)\w*\.so", raised=True),),
+        (Sign(_MISSING, unless=r"lib(?:c10\w*|torch\w*|cuda)\.so", raised=True),),
         variants=tuple(
             Variant(
-                rf"(?P<site_packages>/[\w./@+-]+?/site-packages)/[\s\S]*{library}[.\d]*: cannot open",
+                r"(?P<site_packages>/[\w./@+-]+?/site-packages)/",
                 Action.RETRY,
                 Remedy(
                     "put torch's CUDA libraries on the loader's path",
                     env={"LD_LIBRARY_PATH": f"{{site_packages}}/nvidia/{folder}/lib"},
                 ),
+                line=library,
             )
             for library, folder in (
                 (r"libnvrtc\.so\.12", "cuda_nvrtc"),

@@ -1,7 +1,10 @@
 """GPU memory and graph capture."""
 
+from collections.abc import Mapping
+
 from tasks.domain.diagnosis import Action, Cleanup, Phase, Remedy
 from tasks.failures.catalogue.entry import Mode, Sign, Spread, Variant, Weight
+from tasks.failures.text import regex
 
 _OOM = r"CUDA out of memory|CUDA error: out of memory|OutOfMemoryError|HIP out of memory"
 _KV = r"Not enough memory\. Please try to increase --mem-fraction-static"
@@ -29,24 +32,38 @@ _AFTER_WEIGHTS = (
     *("chunked_prefill_size", "max_prefill_tokens", "schedule_policy", "schedule_conservativeness"),
     *("disable_radix_cache", "num_continuous_decode_steps", "stream_interval", "context_length"),
 )
+_STRANGERS_GIB = 2.0
 _LOWER = Remedy("lower the memory fraction", scale_args={"mem_fraction_static": 0.93})
+
+
+def _strangers_hold(groups: Mapping[str, str]) -> bool:
+    """Tell whether other processes hold much of the GPU, by torch's own account of it.
+
+    Inside a container torch can't tell its own process from others and calls it `Process N` too:
+    what PyTorch itself holds is then in that figure.
+    """
+    message = groups["message"]
+    others = [float(gib) for gib in regex(r"Process \d+ has ([\d.]+) GiB").findall(message)]
+    ours = [
+        float(gib) for gib in regex(r"([\d.]+) GiB (?:is allocated|is reserved)").findall(message)
+    ]
+    if others and ours and "this process has" not in message:
+        others = sorted(others, key=lambda gib: abs(gib - sum(ours)))
+        others = others[1:] if sum(ours) <= others[0] <= 1.25 * sum(ours) + 2.0 else others
+    return sum(others) > _STRANGERS_GIB
+
 
 MODES = (
     Mode(
         "stale-processes",
-        "A process of an earlier run still holds GPU memory or the port. Ended what is ours and"
-        " started again on another port.",
+        "A process of an earlier run still holds GPU memory or the port. End it, or take"
+        " another port.",
         Action.RETRY,
         (Phase.WEIGHTS, Phase.KV_CACHE, Phase.SERVING),
         (
-            # Inside a container torch calls itself a stranger too, but then says what PyTorch holds.
-            Sign(
-                rf"(?:{_OOM}).*Process \d+ has [\d.]+ GiB memory in use\.(?!.* Of the"
-                r" allocated memory (?:[3-9]\d|\d{3})\.)",
-            ),
+            Sign(rf"(?:{_OOM})(?P<message>.*)", holds=_strangers_hold),
             Sign(r"Free memory on device .* is less than desired GPU memory utilization"),
-            Sign(r"ReadTimeout.*\b0 tokens", weight=Weight.SYMPTOM),
-            Sign(r"timed out.*\b0 tokens", weight=Weight.SYMPTOM),
+            Sign(r"(?i)(?:read ?timeout|timed out).*\b0 tokens", weight=Weight.SYMPTOM),
         ),
         Remedy(
             "free the GPUs and take another port",
@@ -70,8 +87,8 @@ MODES = (
     ),
     Mode(
         "kv-alloc-not-enough-memory",
-        "The weights leave no room for the KV cache under this memory fraction. Raised it once;"
-        " if the weights themselves fill the GPU, use more GPUs or quantization.",
+        "The weights leave no room for the KV cache under this memory fraction. Raise it; if"
+        " the weights themselves fill the GPU, use more GPUs or quantization.",
         Action.RETRY,
         (Phase.KV_CACHE,),
         (
@@ -86,8 +103,8 @@ MODES = (
             Variant(
                 r"the profiled value -\d",
                 Action.PRUNE,
-                explanation="The weights fill the GPU so far that no memory fraction leaves room for"
-                " the KV cache. Use more GPUs or quantization.",
+                explanation="The weights fill the GPU so far that no memory fraction leaves room"
+                " for the KV cache. Use more GPUs or quantization.",
             ),
         ),
         spread=Spread(smaller=("mem_fraction_static",)),
@@ -114,16 +131,15 @@ MODES = (
                 r"--cuda-graph-max-bs\S* to a smaller|Capture cuda graph begin[\s\S]*avail mem",
                 Action.RETRY,
                 _LOWER,
-                "Out of GPU memory while capturing CUDA graphs. Lowered --mem-fraction-static; a"
-                " smaller --cuda-graph-max-bs saves memory too.",
+                "Out of GPU memory while capturing CUDA graphs. Lower --mem-fraction-static or"
+                " --cuda-graph-max-bs.",
             ),
         ),
         spread=Spread(larger=_LARGER_GRAPHS),
     ),
     Mode(
         "oom-serving",
-        "Out of GPU memory under load. Lowered --mem-fraction-static; a smaller"
-        " --chunked-prefill-size saves memory too.",
+        "Out of GPU memory under load. Lower --mem-fraction-static or --chunked-prefill-size.",
         Action.RETRY,
         (Phase.SERVING, Phase.WARMUP),
         (
@@ -141,7 +157,7 @@ MODES = (
     Mode(
         "oom-kv-cache",
         "Out of GPU memory while the KV cache was allocated: the memory fraction promises more"
-        " than is free. Lowered it.",
+        " than is free. Lower it.",
         Action.RETRY,
         (Phase.KV_CACHE,),
         (Sign(_OOM, near=_KV_POOL, phases=(Phase.KV_CACHE,), away=_LOADING),),

@@ -16,8 +16,8 @@ MODES = (
         _LOAD,
         (
             Sign(
-                r"[Mm]odel architectures? \[?'(?P<arch>[A-Za-z]+\d*[A-Za-z]*?\d*)(?:For\w+|LMHeadModel|Model)?'\]?.*"
-                r" (?:not supported|failed to be inspected)",
+                r"[Mm]odel architectures? \[?'(?P<arch>[A-Za-z]+\d*[A-Za-z]*?\d*)"
+                r"(?:For\w+|LMHeadModel|Model)?'\]?.* (?:not supported|failed to be inspected)",
                 near=r"(?i)Ignore import error when loading \S*\.<<arch>>:",
             ),
             Sign(r"Model architectures \[.*\] failed to be inspected"),
@@ -31,7 +31,7 @@ MODES = (
         _LOAD,
         (
             Sign(
-                r"[Mm]odel architectures? .* (?:is|are) not supported|has no SGL?ang"
+                r"[Mm]odel architectures? .* (?:is|are) not supported|has no (?i:sglang)"
                 r" implementation|Cannot find model module|Unsupported (?:model )?architectures?:"
                 r"|No supported (?:model )?arch",
                 raised=True,

@@ -6,15 +6,18 @@ from tasks.failures.catalogue.entry import Mode, Sign, Weight
 _COMMUNICATION = (Phase.DISTRIBUTED, Phase.WEIGHTS, Phase.GRAPH_CAPTURE, Phase.SERVING)
 _CAPTURE = (Phase.GRAPH_CAPTURE, Phase.WARMUP, Phase.SERVING)
 _OFF = {"disable_custom_all_reduce": True}
-_SHM = r"/dev/shm|shared memory|nccl-shm|nccl-\w{6}|/psm_|/torch_\d+|/sem\.|SharedMemory|shm_open|shm\.h"
+_SHM = (
+    r"/dev/shm|shared memory|nccl-shm|nccl-\w{6}|/psm_|/torch_\d+|/sem\.|SharedMemory|shm_open"
+    r"|shm\.h"
+)
 _LEFTOVERS = r"leaked shared_memory|[Ll]eft ?over|[Ss]tale|[Oo]rphan|100% /dev/shm|crashed run"
 _NO_SPACE = r"No space left on device"
 
 MODES = (
     Mode(
         "nccl-nvls-bind-failed",
-        "NCCL could not set up NVLink SHARP multicast. Switched it off, which costs some bandwidth;"
-        " check the fabric manager and that containers share the GPUs' IMEX channel.",
+        "NCCL could not set up NVLink SHARP multicast. Set NCCL_NVLS_ENABLE=0, which costs"
+        " bandwidth, or check the fabric manager and that containers share the GPUs' IMEX channel.",
         Action.RETRY,
         _COMMUNICATION,
         (
@@ -28,7 +31,7 @@ MODES = (
     ),
     Mode(
         "nccl-oom-buffers",
-        "NCCL found no GPU memory left for its buffers. Lowered --mem-fraction-static.",
+        "NCCL found no GPU memory left for its buffers. Lower --mem-fraction-static.",
         Action.RETRY,
         _COMMUNICATION,
         (
@@ -42,12 +45,12 @@ MODES = (
     ),
     Mode(
         "shm-full-leaked-segments",
-        "/dev/shm is full of what crashed runs left there. Removed the segments that are ours and"
-        " that no process has open.",
+        "/dev/shm is full of what crashed runs left there. Remove the segments that no process has"
+        " open.",
         Action.RETRY,
         _COMMUNICATION,
         (
-            Sign(_NO_SPACE, near=rf"(?=[\s\S]*(?:{_SHM}))[\s\S]*?(?:{_LEFTOVERS})"),
+            Sign(_NO_SPACE, near=rf"\A(?=[\s\S]*(?:{_SHM}))(?=[\s\S]*(?:{_LEFTOVERS}))"),
             Sign(
                 r"Error while creating shared memory",
                 near=_LEFTOVERS,
@@ -64,7 +67,7 @@ MODES = (
         Action.STOP,
         _COMMUNICATION,
         (
-            Sign(r"Error while creating shared memory segment"),
+            Sign(r"Error while creating shared memory segment|failed to extend /dev/shm"),
             Sign(
                 _NO_SPACE
                 + rf".*(?:{_SHM})|(?:{_SHM}).*"
@@ -86,20 +89,22 @@ MODES = (
     Mode(
         "custom-allreduce-no-p2p",
         "These GPUs have no direct access to each other's memory, which the custom all-reduce"
-        " needs. Switched it off; add --disable-custom-all-reduce for good.",
+        " needs. Add --disable-custom-all-reduce.",
         Action.RETRY,
         _CAPTURE,
         (
-            Sign(r"peer access is not supported between|cudaErrorPeerAccess\w+"),
-            Sign(r"peer access is not supported between"),
+            Sign(
+                r"peer access is not supported between|cudaErrorPeerAccess\w+",
+                unless=r"Setup Custom allreduce failed|is disabled",
+            ),
         ),
         Remedy("switch the custom all-reduce off", args=_OFF),
     ),
     Mode(
         "custom-allreduce-graph-register",
         "The custom all-reduce could not register its buffers for graph capture; the memory hints"
-        " in the log mislead. Switched it off; check that PYTORCH_CUDA_ALLOC_CONF doesn't hold"
-        " expandable_segments.",
+        " in the log mislead. Add --disable-custom-all-reduce, and take expandable_segments out of"
+        " PYTORCH_CUDA_ALLOC_CONF.",
         Action.RETRY,
         _CAPTURE,
         (
@@ -114,7 +119,8 @@ MODES = (
     ),
     Mode(
         "custom-allreduce-crash",
-        "The custom all-reduce crashed. Switched it off, which costs some speed at small batches.",
+        "The custom all-reduce crashed. Add --disable-custom-all-reduce, which costs some speed at"
+        " small batches.",
         Action.RETRY,
         _CAPTURE,
         (
@@ -134,8 +140,8 @@ MODES = (
     ),
     Mode(
         "dist-timeout",
-        "A rank waited longer for the others than torch allows (not SGLang's watchdog). Allowed an"
-        " hour with --dist-timeout.",
+        "A rank waited longer for the others than torch allows (not SGLang's watchdog). Raise"
+        " --dist-timeout.",
         Action.RETRY,
         _COMMUNICATION,
         (
@@ -162,8 +168,8 @@ MODES = (
     ),
     Mode(
         "nccl-collective-timeout",
-        "One rank waited ten minutes for another; the silent rank is the cause. Tried once more;"
-        " if it comes back, look at that rank's GPU and link (dmesg, NCCL_DEBUG=INFO).",
+        "One rank waited ten minutes for another; the silent rank is the cause. If it comes"
+        " back, look at that rank's GPU and link (dmesg, NCCL_DEBUG=INFO).",
         Action.RETRY,
         _COMMUNICATION,
         (
@@ -200,7 +206,7 @@ MODES = (
         " firewall, ACS and IOMMU settings, and that every rank started.",
         Action.STOP,
         (Phase.DISTRIBUTED,),
-        (Sign(r"hang.*Init torch distributed|stuck at .*Init torch distributed"),),
         stalls=(Phase.DISTRIBUTED,),
+        ends=r"Init (?:torch distributed|parallel) begin",
     ),
 )

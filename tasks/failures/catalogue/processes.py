@@ -9,16 +9,13 @@ _DRAFT = (
     r"(?:Capture cuda graph end|max_total_num_tokens=)[\s\S]*Init torch distributed begin"
     r"|eagle_worker|draft_worker|init_draft"
 )
-_BYPASS = {
-    "SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0",
-    "SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK": "1",
-}
+_CHECK_OFF = "switch the memory balance check off"
 
 MODES = (
     Mode(
         "scheduler-watchdog-timeout",
-        "The scheduler did nothing for as long as its watchdog allows and was killed. Tried once"
-        " more with a longer watchdog; if it comes back it is a hang to report.",
+        "The scheduler did nothing for as long as its watchdog allows and was killed. Raise"
+        " --watchdog-timeout; if it comes back, it is a hang to report.",
         Action.RETRY,
         (Phase.SERVING, Phase.GRAPH_CAPTURE),
         (
@@ -60,8 +57,8 @@ MODES = (
     ),
     Mode(
         "scheduler-died-silently",
-        "A server process died without a word (a crash in native code, or a kill). Cleaned up and"
-        " tried again.",
+        "A server process died without a word (a crash in native code, or a kill). Look for"
+        " a core dump, and into dmesg.",
         Action.RETRY,
         _LIFE,
         (
@@ -116,11 +113,23 @@ MODES = (
     Mode(
         "gpu-memory-imbalance-self",
         "SGLang's memory balance check counts this server's own memory against its draft worker."
-        " Switched the check off.",
+        " Set SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK=0.",
         Action.RETRY,
         (Phase.GRAPH_CAPTURE, Phase.DISTRIBUTED),
         (Sign(_UNBALANCED, near=_DRAFT),),
-        Remedy("switch the memory balance check off", env=_BYPASS, alters=True),
+        Remedy(_CHECK_OFF, env={"SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK": "0"}, alters=True),
+        variants=(
+            # A ValueError until SGLang 0.5.6. Later versions copy the old variable's value to the
+            # new one, where 1 keeps the check on, so that only one of the two may be set.
+            Variant(
+                "",
+                Action.RETRY,
+                Remedy(_CHECK_OFF, env={"SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK": "1"}, alters=True),
+                "SGLang's memory balance check counts this server's own memory against its draft"
+                " worker. Set SGL_DISABLE_TP_MEMORY_INBALANCE_CHECK=1.",
+                line=r"ValueError: The memory capacity",
+            ),
+        ),
     ),
     Mode(
         "gpu-memory-imbalance",
@@ -134,15 +143,15 @@ MODES = (
                 r"(?:Error|Exception): The memory capacity is unbalanced.*_memory=\d",
                 Action.RETRY,
                 Remedy("free the GPUs", cleanup=(Cleanup.GPUS,)),
-                "Another process holds memory on some of the GPUs. Ended what is ours and tried"
-                " again; a stranger's process needs a person.",
+                "Another process holds memory on some of the GPUs. End it, if it is yours.",
             ),
         ),
         check="the holders are ours, or the host is dedicated",
     ),
     Mode(
         "port-in-use-http",
-        "The HTTP port is taken, often by a server that was left running. Took another port.",
+        "The HTTP port is taken, often by a server that was left running. End that, or take"
+        " another port.",
         Action.RETRY,
         (Phase.START, Phase.WARMUP),
         (
@@ -161,7 +170,7 @@ MODES = (
     ),
     Mode(
         "port-in-use-dist",
-        "A port that the ranks talk over is taken. Cleaned up what is ours and took other ports.",
+        "A port that the ranks talk over is taken. End what holds it, or take another port.",
         Action.RETRY,
         (Phase.START, Phase.DISTRIBUTED),
         (

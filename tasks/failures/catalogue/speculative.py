@@ -10,6 +10,7 @@ _DRAFT = Spread(decided_by=_SPEC_FLAGS)
 _DRAFT_WEIGHT = (
     r"(?:embed_tokens|lm_head|fc|midlayer|d2t|t2d|hot_token_id|eagle\w*|draft\w*|mtp\w*)"
 )
+_DRAFT_CODE = r"/speculative/|in init_draft|draft_worker|eagle_worker|models/\w*eagle\w*\.py"
 _SPEC_FUNCTION = r"\w*(?:tree|eagle|speculat|draft|reconstruct|ngram|verify)\w*"
 
 MODES = (
@@ -90,7 +91,7 @@ MODES = (
             ),
             Sign(
                 r"KeyError: ['\"](?:\w+\.)+(?:weight|bias)\w*['\"]",
-                near=r"speculative/|in init_draft|draft_worker|eagle_worker",
+                near=_DRAFT_CODE,
             ),
             Sign(
                 r"object has no attribute '(?:set_embed\w*|get_embed_and_head"
@@ -102,13 +103,13 @@ MODES = (
                 away=r"speculative_algorithm['\"]?[=:] ?None",
             ),
             Sign(
-                r"(?:draft|Draft)\b.*(?:vocab|mismatch|does not match|doesn't match|different"
-                r" vocab|not (?:compatible|supported))|(?:size mismatch|shape mismatch|must match).*draft",
+                r"(?:draft|Draft)\b.*(?:vocab|mismatch|does not match|doesn't match"
+                r"|not (?:compatible|supported))|(?:(?:size|shape) mismatch|must match).*draft",
                 raised=True,
             ),
             Sign(
                 r"size mismatch|shape '\[|The size of tensor a|mat1 and mat2 shapes",
-                near=r"eagle_worker|draft_worker|models/\w*eagle\w*\.py",
+                near=_DRAFT_CODE,
                 raised=True,
             ),
             Sign(r"speculative_draft_model_path|speculative-draft-model-path", raised=True),
