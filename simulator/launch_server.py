@@ -151,7 +151,9 @@ class Supervisor:
     def _on_signal(self) -> None:
         """Look after a signal: did a scheduler die, or are we asked to end?"""
         for pid, _ in processes.reap():
-            if self.boot.children.pop(pid, "").startswith("scheduler"):
+            scheduler = self.boot.children.pop(pid, "").startswith("scheduler")
+            # A signal to the whole process group ends the children too: no reason to cry.
+            if scheduler and not self.terminating:
                 self._die_of_child()
         if self.terminating and not self.draining and self.server:
             self.draining = True

@@ -86,6 +86,13 @@ def test_sigterm_drains_what_runs(simulator) -> None:
     assert "Remaining number of requests 0. Remaining requests remaining_rids=[]." in served.log
 
 
+def test_a_signal_to_the_whole_group_is_a_clean_end(simulator) -> None:
+    served = simulator.serve()
+    os.killpg(served.process.pid, signal.SIGTERM)
+    assert served.await_exit() == 0
+    assert "Received sigquit" not in served.log
+
+
 def test_lateness_is_counted_for_every_chunk(simulator) -> None:
     served = simulator.serve()
     body = {"text": "hello", "sampling_params": {"max_new_tokens": 50, "ignore_eos": True}}
