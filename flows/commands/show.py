@@ -1,14 +1,18 @@
 """`sglang-sweep settings`: what is in force, and where each value comes from."""
 
+import re
 from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel, SecretStr
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from settings.application import load
 
 Row = tuple[str, object, str]
+_SECRET_NAME = re.compile("TOKEN|SECRET|PASSWORD|PASSWD|CREDENTIAL|_KEY$|^KEY$", re.IGNORECASE)
+_HIDDEN = "**********"
 
 
 def settings_rows() -> list[Mapping[str, object]]:
@@ -20,14 +24,16 @@ def print_settings(console: Console) -> None:
     """A table of every setting in force."""
     table = Table("setting", "value", "from")
     for name, value, source in _rows():
-        table.add_row(name, str(value), source, style="dim" if source == "default" else "")
+        style = "dim" if source == "default" else ""
+        table.add_row(Text(name), Text(str(value)), Text(source), style=style)
     console.print(table)
 
 
 def _rows() -> Iterator[Row]:
     settings, origin = load()
     for path, value in _leaves(settings, ()):
-        yield ".".join(path), value, origin.of(path)
+        secret = "env" in path and _SECRET_NAME.search(path[-1])
+        yield ".".join(path), _HIDDEN if secret else value, origin.of(path)
 
 
 def _leaves(value: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], object]]:

@@ -33,7 +33,7 @@ async def make_attempt(order: LaunchOrder, site: Site, doctor: Doctor) -> Launch
         case NotReady():
             diagnosis = explain(outcome, doctor)
             failed = replace(attempt, exit_code=outcome.exit_code, diagnosis=diagnosis)
-            return Launched(failed, launch, outcome.log)
+            return Launched(failed, launch)
 
 
 def explain(outcome: NotReady, doctor: Doctor) -> Diagnosis:

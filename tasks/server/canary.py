@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from settings.sweep import Canary
 from tasks.domain.answer import Answer
@@ -16,7 +16,7 @@ _LOOP_SHARE = 0.9
 class CanaryReport:
     """The answers, how far they agree with the reference (0 to 1), and what is wrong with them."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[Answer, ...] = field(repr=False)
     agreement: float | None
     fault: str = ""
 

@@ -1,6 +1,6 @@
 """What one launch is asked for, and what came of it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tasks.domain.configuration import Attempt, ServerConfiguration
 from tasks.domain.diagnosis import Remedy
@@ -36,8 +36,10 @@ class LaunchOrder:
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """A launch that ended in a server that serves, or in a diagnosis; `log` only in the latter."""
+    """A launch that ended in a server that serves, or in a diagnosis.
 
-    attempt: Attempt
-    launch: Launch
-    log: str = ""
+    Prefect logs what a failed task brought, so this shows itself in a word.
+    """
+
+    attempt: Attempt = field(repr=False)
+    launch: Launch = field(repr=False)
