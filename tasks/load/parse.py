@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from tasks.domain.measurement import RequestOutcome, RequestRecord
 from tasks.load.capture import stream as endings
 from tasks.load.captured import Captured
-from tasks.load.response import Response, parse_response
+from tasks.load.response import Response, parse_frame, parse_response
 from tasks.load.sse import timed_events
 from tasks.load.target import Backend
 from tasks.load.tokens import Trace, message_of, trace_tokens
+from tasks.load.usual import read_usual
 
 _WITHOUT_ANSWER = {
     endings.REFUSED: RequestOutcome.REFUSED,
@@ -44,8 +45,7 @@ def to_record(captured: Captured, asked: Asked) -> RequestRecord:
     The end is the arrival of the closing `[DONE]`, as in `sglang.bench_serving`; without one the
     arrival of the last byte, or, for a request that failed, the moment it was over.
     """
-    response = parse_response(captured.raw, captured.sizes)
-    trace = trace_tokens(asked.backend, timed_events(response.body, response.marks, captured.times))
+    response, trace = _understand(captured, asked.backend)
     outcome, error = _classify(captured, response, trace)
     sent_ns = captured.sent_ns or captured.closed_ns
     end_ns = captured.closed_ns
@@ -71,6 +71,19 @@ def to_record(captured: Captured, asked: Asked) -> RequestRecord:
         error=error,
         warmup=asked.warmup,
     )
+
+
+def _understand(captured: Captured, backend: Backend) -> tuple[Response, Trace]:
+    """Read a usual answer by the short cut, any other one thoroughly."""
+    if backend == "sglang" and captured.ending == endings.COMPLETE:
+        response = parse_frame(captured.raw)
+        if response.complete and response.status == 200:
+            usual = read_usual(captured.raw, captured.sizes, captured.times)
+            if usual is not None:
+                return response, usual
+    response = parse_response(captured.raw, captured.sizes)
+    events = timed_events(response.body, response.marks, captured.times)
+    return response, trace_tokens(backend, events)
 
 
 def _classify(

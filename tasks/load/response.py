@@ -23,12 +23,10 @@ class Response:
     fault: str | None = None
 
 
-class _Parts:
-    """Collects what httptools calls out; its method names are httptools'."""
+class _Frame:
+    """Hears from httptools all but the body; its method names are httptools'."""
 
     def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-        self.on_body = self.pieces.append
         self.headers: dict[bytes, bytes] = {}
         self.head_seen = False
         self.complete = False
@@ -47,6 +45,15 @@ class _Parts:
         self.complete = True
 
 
+class _Parts(_Frame):
+    """Hears the body as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.pieces: list[bytes] = []
+        self.on_body = self.pieces.append
+
+
 def parse_response(raw: bytes, sizes: Sequence[int]) -> Response:
     """Parse head and framing; `sizes` are the bytes received after each read."""
     parts = _Parts()
@@ -61,12 +68,34 @@ def parse_response(raw: bytes, sizes: Sequence[int]) -> Response:
     except httptools.HttpParserError as error:
         fault = str(error) or type(error).__name__
     lengths = [0, *accumulate(map(len, pieces))]
+    marks = tuple(lengths[count] for count in counts)
+    return _response(parser, parts, b"".join(pieces), marks, fault)
+
+
+def parse_frame(raw: bytes) -> Response:
+    """Parse head and framing alone; the body stays empty."""
+    frame = _Frame()
+    parser, fault = httptools.HttpResponseParser(frame), None
+    try:
+        parser.feed_data(raw)
+    except httptools.HttpParserError as error:
+        fault = str(error) or type(error).__name__
+    return _response(parser, frame, b"", (), fault)
+
+
+def _response(
+    parser: httptools.HttpResponseParser,
+    frame: _Frame,
+    body: bytes,
+    marks: tuple[int, ...],
+    fault: str | None,
+) -> Response:
     return Response(
-        status=parser.get_status_code() if parts.head_seen else None,
-        content_type=parts.headers.get(b"content-type", b"").decode("latin-1").lower(),
-        body=b"".join(pieces),
-        marks=tuple(lengths[count] for count in counts),
-        complete=parts.complete or (parts.head_seen and not _framed(parts.headers)),
+        status=parser.get_status_code() if frame.head_seen else None,
+        content_type=frame.headers.get(b"content-type", b"").decode("latin-1").lower(),
+        body=body,
+        marks=marks,
+        complete=frame.complete or (frame.head_seen and not _framed(frame.headers)),
         fault=fault,
     )
 

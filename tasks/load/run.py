@@ -106,6 +106,7 @@ def client_facts(driven: Driven) -> dict[str, float | int | str]:
         "send_late_p99_ms": float(np.percentile(late_ms, 99)) if late_ms else 0.0,
         "read_lag_p99_ms": facts.lag_p99_ns / 1e6,
         "busy": facts.busy,
+        "starved_s": facts.starved_s,
         "clock_step_ms": facts.clock_step_ns / 1e6,
         "reads": facts.reads,
         "bytes": facts.bytes,

@@ -9,7 +9,6 @@ where a token ends within a character), and when the last chunk's `usage` tells 
 tokens are spread evenly over those chunks: chunk i of k has seen `floor(i * total / k)` of them.
 """
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,8 +20,6 @@ from tasks.load.target import Backend
 TimedEvents = Iterable[tuple[bytes, int]]
 
 DONE = b"[DONE]"
-_COUNT = b'"completion_tokens":'  # never inside a text, where the quotes are escaped
-_NUMBER = re.compile(rb" ?(\d+)[,}]")
 
 
 class NotAnEvent(ValueError):
@@ -91,33 +88,19 @@ def message_of(answer: bytes) -> str:
 
 
 def _read_sglang(events: TimedEvents, trace: Trace) -> None:
-    last = b""
     for data, at in events:
         if data == DONE:
             trace.done_ns = at
             continue
-        count = _count_in(data) if trace.first_text_ns is not None else None
-        if count is None:
-            event = _load(data, trace)
-            meta = event.get("meta_info") or {}
-            count = meta.get("completion_tokens", trace.total + 1)
-            trace.note_text(event.get("text"), at)
-        trace.add(count, at)
-        last = data
-    if last and trace.error is None:
-        _read_meta(_load(last, trace).get("meta_info") or {}, trace)
+        event = _load(data, trace)
+        meta = event.get("meta_info") or {}
+        trace.note_text(event.get("text"), at)
+        trace.add(meta.get("completion_tokens", trace.total + 1), at)
+        note_meta(meta, trace)
 
 
-def _count_in(data: bytes) -> int | None:
-    """Find the count without parsing: an event repeats all the text before it."""
-    found = data.rfind(_COUNT)
-    if found < 0 or not (data.startswith(b"{") and data.endswith(b"}")):
-        return None
-    number = _NUMBER.match(data, found + len(_COUNT))
-    return int(number[1]) if number else None
-
-
-def _read_meta(meta: dict[str, Any], trace: Trace) -> None:
+def note_meta(meta: dict[str, Any], trace: Trace) -> None:
+    """Keep what /generate says of the whole request in each event, the last one's counts."""
     trace.prompt_tokens = meta.get("prompt_tokens")
     trace.completion_tokens = meta.get("completion_tokens")
     trace.cached_tokens = meta.get("cached_tokens")

@@ -67,7 +67,7 @@ class CaptureFacts:
     `stopped` says why sending stopped early (empty if it didn't), `unsent` how many requests were
     never sent for it. `busy` is the share of its time that the busiest process computed,
     `lag_p99_ns` how late the latest process came to read, `clock_step_ns` the largest jump of
-    CLOCK_REALTIME.
+    CLOCK_REALTIME, `starved_s` how long they were ready to run but had no core.
     """
 
     processes: int = 0
@@ -81,6 +81,7 @@ class CaptureFacts:
     clock_step_ns: int = 0
     lag_p99_ns: int = 0
     cpu_s: float = 0.0
+    starved_s: float = 0.0
     busy: float = 0.0
     peak_rss_kib: int = 0
 
@@ -185,7 +186,7 @@ def merge(facts: Sequence[Mapping[str, Any]]) -> CaptureFacts:
     """Sum up what the processes say; of what can't be summed, the worst."""
     if not facts:
         return CaptureFacts()
-    summed = ("unsent", "opened", "retries", "reads", "bytes", "unstamped", "cpu_s")
+    summed = ("unsent", "opened", "retries", "reads", "bytes", "unstamped", "cpu_s", "starved_s")
     worst = ("clock_step_ns", "lag_p99_ns", "peak_rss_kib")
     return CaptureFacts(
         processes=len(facts),

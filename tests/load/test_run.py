@@ -1,7 +1,7 @@
 """A whole level, against a real server and through real processes."""
 
 import asyncio
-import contextlib
+import os
 from pathlib import Path
 
 import pytest
@@ -29,15 +29,17 @@ async def level_of(
         return result, server
 
 
-def processes_of_the_load() -> list[str]:
-    """Command lines of the capture processes that are alive."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            line = path.read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
-            if "capture.program" in line and "-I" in line:
-                found.append(line)
-    return found
+def processes_of_the_load() -> list[int]:
+    """The capture processes that are alive and ours."""
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [pid for pid in map(int, children) if b"capture.program" in command_line(pid)]
+
+
+def command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 OF_A_BUSY_MACHINE = ("client", "in flight on average")

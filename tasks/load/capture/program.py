@@ -36,7 +36,16 @@ def tell_progress(loop: Loop, now: int) -> None:
     )
 
 
-def tell_end(loop: Loop, cpu_s: float) -> None:
+def waited_s() -> float:
+    """Seconds that this process was ready to run but had no core; 0 where Linux doesn't tell."""
+    try:
+        with open("/proc/self/schedstat") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+def tell_end(loop: Loop, cpu_s: float, starved_s: float) -> None:
     """Tell how it went and how well this program did its part."""
     say(
         event="end",
@@ -50,6 +59,7 @@ def tell_end(loop: Loop, cpu_s: float) -> None:
         clock_step_ns=loop.clock_step,
         lag_p99_ns=quantile(loop.lags, 0.99),
         cpu_s=cpu_s,
+        starved_s=starved_s,
         wall_s=(now_ns() - loop.start) / 1e9,
         peak_rss_kib=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     )
@@ -105,7 +115,7 @@ def main() -> None:
         say(event="ready")
         start = int(read_exactly(len("go ") + 20)[3:])
         loop.poll.register(0, 1)
-        cpu_s = time.process_time()
+        cpu_s, starved_s = time.process_time(), waited_s()
         loop.run(start, tell_progress)
-        cpu_s = time.process_time() - cpu_s
-    tell_end(loop, cpu_s)
+        cpu_s, starved_s = time.process_time() - cpu_s, waited_s() - starved_s
+    tell_end(loop, cpu_s, starved_s)
