@@ -116,12 +116,15 @@ def check_paths(facts: StackFacts, sweep: Sweep | None) -> Iterator[Finding]:
         if there or sweep is None:
             continue
         draft = path != sweep.server.model_path
+        relative = not path.startswith(("/", "~"))
         yield Finding(
             Severity.WARNING if draft else Severity.ERROR,
             f"{'speculative.draft_model_path' if draft else 'server.model_path'}: "
             f"there is no {path} on the host",
             "",
-            "put the model there, or correct the path",
+            "write it from the root: a server runs in a folder of its own"
+            if relative
+            else "put the model there, or correct the path",
             "model-path-missing",
         )
 
