@@ -1,10 +1,11 @@
 """The application's settings: from variables, a .env file and one TOML file, in this order.
 
 Variables are `SGLANG_SWEEP_…`, nested with `__` (`SGLANG_SWEEP_HOSTS__BOX__ADDRESS=gpu-box`).
-The TOML file is the one that SGLANG_SWEEP_CONFIG names; otherwise `sglang-sweep.toml` in the
-working directory; otherwise `~/.config/sglang-sweep/config.toml`.
+The TOML file is the one that SGLANG_SWEEP_CONFIG names, in the environment or in .env; otherwise
+`sglang-sweep.toml` in the working directory; otherwise `~/.config/sglang-sweep/config.toml`.
 """
 
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import Field, SecretStr, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -24,20 +26,13 @@ from pydantic_settings import (
 
 from settings.faults import describe
 from settings.host import Host
+from settings.invalid import InvalidSettings
 from settings.nearest import suggest
 from settings.quantities import Duration
 
 PREFIX = "SGLANG_SWEEP_"
 CONFIG_VARIABLE = f"{PREFIX}CONFIG"
-
-
-class InvalidSettings(Exception):
-    """The settings are wrong: `faults` has a line each, `source` names the file."""
-
-    def __init__(self, source: str, faults: list[str]) -> None:
-        self.source = source
-        self.faults = faults
-        super().__init__("\n".join(f"{source}: {fault}" for fault in faults))
+_PREFIX = PREFIX.lower()
 
 
 class Settings(BaseSettings):
@@ -46,10 +41,10 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX,
         env_nested_delimiter="__",
-        env_file=".env",
         extra="forbid",
         frozen=True,
         use_attribute_docstrings=True,
+        allow_inf_nan=False,
     )
 
     store: str = "sweeps"
@@ -97,33 +92,57 @@ def load(folder: Path | None = None) -> tuple[Settings, Origin]:
     Raises `InvalidSettings` with one line per fault.
     """
     folder = folder or Path.cwd()
-    source = config_file(folder)
+    dotenv = _dotenv(folder / ".env")
+    for place, variables in (("environment", os.environ), (".env", dotenv)):
+        if faults := _misspelt(variables):
+            raise InvalidSettings(place, faults)
+    source = config_file(folder, os.environ.get(CONFIG_VARIABLE) or dotenv.get(CONFIG_VARIABLE))
     origin = Origin(
         (
-            ("environment", EnvSettingsSource(Settings)()),
-            (".env", _dotenv(folder / ".env")),
+            ("environment", _Variables("environment", os.environ)()),
+            (".env", _Variables(".env", dotenv)()),
             (str(source), _toml(source) if source else {}),
         )
     )
-    faults = _misspelt(os.environ)
-    if faults:
-        raise InvalidSettings("environment", faults)
     try:
         return _merged(origin), origin
     except ValidationError as error:
         raise InvalidSettings("settings", _with_origin(error, origin)) from error
 
 
-def config_file(folder: Path) -> Path | None:
+def config_file(folder: Path, named: str | None) -> Path | None:
     """The TOML file in force. Raises `InvalidSettings` where the variable names none."""
-    named = os.environ.get(CONFIG_VARIABLE)
     if named:
-        path = Path(named).expanduser()
+        path = folder / os.path.expanduser(named)
         if not path.is_file():
             raise InvalidSettings(CONFIG_VARIABLE, [f"{named!r} is not a file"])
         return path
-    candidates = (folder / "sglang-sweep.toml", Path("~/.config/sglang-sweep/config.toml"))
-    return next((path for path in map(Path.expanduser, candidates) if path.is_file()), None)
+    home = Path(os.path.expanduser("~/.config/sglang-sweep/config.toml"))
+    return next((path for path in (folder / "sglang-sweep.toml", home) if path.is_file()), None)
+
+
+class _Variables(EnvSettingsSource):
+    """Settings from variables; those without our prefix are somebody else's."""
+
+    def __init__(self, place: str, variables: Mapping[str, str]) -> None:
+        self.place = place
+        self.variables = {name.lower(): value for name, value in variables.items()}
+        super().__init__(Settings)
+
+    def _load_env_vars(self) -> Mapping[str, str]:
+        return self.variables
+
+    def decode_complex_value(self, field_name: str, field: FieldInfo, value: str) -> object:
+        """Read a list or table. Raises `InvalidSettings` without the value: it may be a secret."""
+        try:
+            return json.loads(value)
+        except (ValueError, RecursionError) as error:
+            if not isinstance(field, FieldInfo):
+                raise ValueError("not JSON, so it is text") from error
+            end = field_name.lower()
+            name = next(n for n in self.variables if n.startswith(_PREFIX) and n.endswith(end))
+            fault = f'{name.upper()}: not JSON; write a list as ["a", "b"], a table as {{"a": 1}}'
+            raise InvalidSettings(self.place, [fault]) from error
 
 
 def _merged(origin: Origin) -> Settings:
@@ -147,27 +166,31 @@ def _merged(origin: Origin) -> Settings:
     return Settings.model_construct(**dict(Fixed()))
 
 
-def _dotenv(path: Path) -> Mapping[str, Any]:
+def _dotenv(path: Path) -> Mapping[str, str]:
+    """The variables of a .env file, by their names in capitals."""
     if not path.is_file():
         return {}
-    values = DotEnvSettingsSource(Settings, env_file=path)()
-    return {key: value for key, value in values.items() if key != CONFIG_VARIABLE.lower()}
+    try:
+        variables = DotEnvSettingsSource(Settings, env_file=path).env_vars
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidSettings(str(path), [f"not readable: {error}"]) from error
+    return {name.upper(): value for name, value in variables.items() if value is not None}
 
 
 def _toml(path: Path) -> Mapping[str, Any]:
     try:
-        return tomllib.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise InvalidSettings(str(path), [f"not readable as TOML: {error}"]) from error
 
 
-def _misspelt(environment: Mapping[str, str]) -> list[str]:
+def _misspelt(variables: Mapping[str, str]) -> list[str]:
     """Variables with our prefix that name no setting."""
     known = {name.upper(): name for name in (*Settings.model_fields, "config", "mark")}
     faults = []
-    for variable in sorted(environment):
-        if variable.startswith(PREFIX):
-            field = variable.removeprefix(PREFIX).partition("__")[0]
+    for variable in sorted(variables):
+        if variable.upper().startswith(PREFIX):
+            field = variable.upper().removeprefix(PREFIX).partition("__")[0]
             if field not in known:
                 faults.append(f"{variable}: no such setting{suggest(field, known)}")
     return faults

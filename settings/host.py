@@ -1,8 +1,9 @@
 """A machine with GPUs, as the settings file describes it."""
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from settings.strict import Strict
+from settings.variables import Env
 
 
 class Host(Strict):
@@ -32,13 +33,8 @@ class Host(Strict):
     nvidia_smi: tuple[str, ...] = Field(default=("nvidia-smi",), min_length=1)
     """The command that tells about the GPUs."""
 
-    env: dict[str, str] = Field(default_factory=dict)
+    env: Env = Field(default_factory=dict)
     """Variables set for everything that runs on this host; a sweep's own win."""
 
     port: int = Field(default=30000, ge=1, le=65000)
     """The first port to try for a server; the next free one is taken."""
-
-    @field_validator("env", mode="before")
-    @classmethod
-    def _numbers_are_text(cls, value: object) -> object:
-        return {k: str(v) for k, v in value.items()} if isinstance(value, dict) else value

@@ -4,22 +4,26 @@ This one model is the flow's parameter, the YAML file and the form in the Prefec
 checks are pure; it knows nothing of a host or of the installed SGLang.
 """
 
-import re
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from settings.axes import (
+    Scalar,
+    axis_name,
+    conflicts,
+    name_fault,
+    normal,
+    value_fault,
+    values_faults,
+)
 from settings.metric_names import METRIC_NAMES
 from settings.nearest import suggest
 from settings.quantities import Duration
 from settings.strict import Strict
+from settings.variables import Env
 
-Scalar = bool | int | float | str | None
 ArgValue = Scalar | list[bool | int | float | str]
-
-NAMED_AXES = ("cuda_graph_max_bs", "nccl_channels", "speculative_steps", "stack")
-_FREE_AXIS = re.compile(r"(args|env)\.[A-Za-z_][A-Za-z0-9_.]*")
-_LEAST = {"cuda_graph_max_bs": 1, "nccl_channels": 1, "speculative_steps": 0}
 
 
 def _underscored(value: object) -> object:
@@ -27,13 +31,6 @@ def _underscored(value: object) -> object:
     if not isinstance(value, dict):
         return value
     return {str(key).lstrip("-").replace("-", "_"): item for key, item in value.items()}
-
-
-def _as_text(value: object) -> object:
-    """Environment variables are text: 16 and "16" mean the same."""
-    if not isinstance(value, dict):
-        return value
-    return {str(key): str(item) for key, item in value.items() if item is not None}
 
 
 def _as_list(value: object) -> object:
@@ -47,7 +44,6 @@ def _known_metric(value: str) -> str:
 
 
 Args = Annotated[dict[str, ArgValue], BeforeValidator(_underscored)]
-Env = Annotated[dict[str, str], BeforeValidator(_as_text)]
 Metric = Annotated[str, AfterValidator(_known_metric)]
 Levels = BeforeValidator(_as_list)
 
@@ -69,14 +65,21 @@ class Speculative(Strict):
     """How `speculative_steps` above 0 is spelt out in flags."""
 
     algorithm: str = "EAGLE3"
+    """What SGLang calls it: EAGLE, EAGLE3, STANDALONE, NGRAM."""
+
     draft_model_path: str | None = None
+    """Folder on the host, or a hub name; absent where the algorithm needs no draft model."""
+
     eagle_topk: int = Field(default=1, ge=1)
+    """Candidates a step; 1 drafts a chain."""
 
 
 class Workload(Strict):
     """How a server is loaded; give `concurrency` (closed loop) or `request_rate` (open loop)."""
 
-    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")
+    name: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")
+    """Names the workload in results and in the objective."""
+
     dataset: Literal["random", "text"] = "random"
     """`random`: random token ids. `text`: real English, for what acceptance depends on."""
 
@@ -105,6 +108,12 @@ class Workload(Strict):
     def _one_kind_of_level(self) -> Self:
         if bool(self.concurrency) == bool(self.request_rate):
             raise ValueError("give either concurrency or request_rate, for instance [1, 16]")
+        for name, levels in (
+            ("concurrency", self.concurrency),
+            ("request_rate", self.request_rate),
+        ):
+            if len(set(levels)) < len(levels):
+                raise ValueError(f".{name}: {list(levels)} names a level twice")
         return self
 
 
@@ -112,27 +121,48 @@ class Objective(Strict):
     """What makes one configuration better than another."""
 
     metric: Metric = "output_throughput"
+    """A metric by the name that sglang.bench_serving gives it, such as p99_ttft_ms."""
+
     workload: str | None = None
     """The workload that counts; may be left out where there is only one."""
+
     concurrency: int | None = None
+    """The level that counts, for a workload with levels of concurrency."""
+
     request_rate: float | None = None
+    """The level that counts, for a workload with levels of request rate."""
+
     goal: Literal["maximize", "minimize"] = "maximize"
+    """Whether more is better."""
 
 
 class Constraint(Strict):
     """A bound that the best configuration must keep, at the objective's level unless named."""
 
     metric: Metric
+    """A metric by the name that sglang.bench_serving gives it, such as p99_ttft_ms."""
+
     max: float | None = None
+    """The most that is allowed."""
+
     min: float | None = None
+    """The least that is allowed."""
+
     workload: str | None = None
+    """Where it must hold; the objective's workload when absent."""
+
     concurrency: int | None = None
+    """At which level of concurrency."""
+
     request_rate: float | None = None
+    """At which request rate."""
 
     @model_validator(mode="after")
     def _some_bound(self) -> Self:
         if self.max is None and self.min is None:
             raise ValueError("give max or min")
+        if self.max is not None and self.min is not None and self.min > self.max:
+            raise ValueError(f"nothing is at least {self.min:g} and at most {self.max:g}")
         return self
 
 
@@ -140,8 +170,11 @@ class Search(Strict):
     """How the trials are chosen and how often each is measured."""
 
     strategy: Literal["grid"] = "grid"
+    """`grid`: every combination that isn't excluded."""
+
     repeats: int = Field(default=1, ge=1, le=50)
     """Launches of each configuration, interleaved over all of them."""
+
     budget: Duration | None = None
     """No new launch starts after this long; what is measured by then is compared."""
 
@@ -157,12 +190,18 @@ class Canary(Strict):
     """What a server must answer before it is measured."""
 
     enabled: bool = True
+    """Ask at all."""
+
     prompts: tuple[str, ...] = (
         "The capital of France is",
         "Count from one to ten:",
         "Water boils when",
     )
+    """What every server is asked, one after the other, greedily."""
+
     max_tokens: int = Field(default=24, ge=4, le=512)
+    """Length of each answer."""
+
     agreement: float = Field(default=0.5, ge=0, le=1)
     """Least share of the answers' tokens that must agree with the baseline's answers."""
 
@@ -172,8 +211,10 @@ class Timeouts(Strict):
 
     ready: Duration = 1800.0
     """From the launch to ready."""
+
     stall: Duration = 300.0
     """Without a sign of life (log line, CPU time) during a launch."""
+
     stop_grace: Duration = 30.0
     """Between SIGTERM and SIGKILL."""
 
@@ -181,42 +222,72 @@ class Timeouts(Strict):
 class Sweep(Strict):
     """A set of trials with a baseline and an objective."""
 
-    name: str = Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")
+    name: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")
     """Names the sweep in the store, the report and the UI."""
 
     host: str = "local"
     """A host of the settings; `local` always exists."""
 
     server: Server
+    """What every trial's server has in common."""
+
     axes: dict[str, list[Scalar]] = Field(default_factory=dict)
     """What varies: cuda_graph_max_bs, nccl_channels, speculative_steps, stack, args.*, env.*."""
 
     speculative: Speculative = Field(default_factory=Speculative)
+    """How speculative_steps above 0 is spelt out in flags."""
+
     exclude: list[dict[str, Scalar]] = Field(default_factory=list)
     """Combinations not to try."""
 
     workloads: list[Workload] = Field(min_length=1)
+    """The loads under which every configuration is measured."""
+
     objective: Objective = Field(default_factory=Objective)
+    """What makes one configuration better than another."""
+
     constraints: list[Constraint] = Field(default_factory=list)
+    """Bounds that the best configuration must keep."""
+
     baseline: dict[str, Scalar] = Field(default_factory=dict)
     """The configuration that others are compared with; an axis left out takes its first value."""
 
     search: Search = Field(default_factory=Search)
+    """How the trials are chosen and how often each is measured."""
+
     retry: Retry = Field(default_factory=Retry)
+    """How far a failed launch is helped."""
+
     canary: Canary = Field(default_factory=Canary)
+    """What a server must answer before it is measured."""
+
     timeouts: Timeouts = Field(default_factory=Timeouts)
+    """When patience ends."""
 
     @field_validator("axes", "baseline", mode="before")
     @classmethod
     def _axis_names(cls, value: object) -> object:
-        if not isinstance(value, dict):
+        return _named(value, "") if isinstance(value, dict) else value
+
+    @field_validator("exclude", mode="before")
+    @classmethod
+    def _rule_names(cls, value: object) -> object:
+        if not isinstance(value, list):
             return value
-        return {_axis_name(str(name)): item for name, item in value.items()}
+        return [
+            _named(rule, f".{number}") if isinstance(rule, dict) else rule
+            for number, rule in enumerate(value)
+        ]
 
     @field_validator("axes")
     @classmethod
     def _axis_values(cls, axes: dict[str, list[Scalar]]) -> dict[str, list[Scalar]]:
-        return {name: _checked_values(name, values) for name, values in axes.items()}
+        kept = {name: [normal(name, value) for value in axes[name]] for name in axes}
+        faults = [f".{name}: {f}" for name in kept for f in values_faults(name, kept[name])]
+        faults += [f".{other}: {name} sets that too" for name, other in conflicts(kept)]
+        if faults:
+            raise ValueError("\n".join(faults))
+        return kept
 
     @model_validator(mode="after")
     def _names_agree(self) -> Self:
@@ -226,20 +297,27 @@ class Sweep(Strict):
         return self
 
     def _axis_faults(self) -> list[str]:
-        named = [("baseline", self.baseline)]
-        named += [(f"exclude.{number}", rule) for number, rule in enumerate(self.exclude)]
+        faults = [
+            f"exclude.{number}: names no axis, and would exclude everything"
+            for number, rule in enumerate(self.exclude)
+            if not rule
+        ]
+        faults += self._choice_faults("baseline", self.baseline)
+        for number, rule in enumerate(self.exclude):
+            faults += self._choice_faults(f"exclude.{number}", rule)
+        return faults
+
+    def _choice_faults(self, place: str, choice: dict[str, Scalar]) -> list[str]:
         faults = []
-        for place, choice in named:
-            for name, value in choice.items():
-                if name not in self.axes:
-                    faults.append(
-                        f"{place}.{name}: not an axis of this sweep{suggest(name, self.axes)}"
-                    )
-                elif place != "baseline" and normal(name, value) not in self.axes[name]:
-                    faults.append(
-                        f"{place}.{name}: {value!r} is not a value of that axis; "
-                        f"it has {self.axes[name]}"
-                    )
+        for name, value in choice.items():
+            if name not in self.axes:
+                fault = f"not an axis of this sweep{suggest(name, self.axes)}"
+            elif place != "baseline" and normal(name, value) not in self.axes[name]:
+                fault = f"{value!r} is not a value of that axis; it has {self.axes[name]}"
+            else:
+                fault = value_fault(name, value)
+            if fault:
+                faults.append(f"{place}.{name}: {fault}")
         return faults
 
     def _workload_faults(self) -> list[str]:
@@ -277,36 +355,10 @@ class Sweep(Strict):
         return faults
 
 
-def normal(axis: str, value: Scalar) -> Scalar:
-    """The value of an axis in the form in which it is kept: variables are text."""
-    if axis.startswith("env.") and value is not None:
-        return str(value)
-    return value
-
-
-def _axis_name(name: str) -> str:
-    prefix, _, rest = name.partition(".")
-    if prefix == "args":
-        name = f"args.{rest.lstrip('-').replace('-', '_')}"
-    if name not in NAMED_AXES and not _FREE_AXIS.fullmatch(name):
-        hint = suggest(name, NAMED_AXES)
-        raise ValueError(
-            f"{name}: no such axis{hint}; the axes are {', '.join(NAMED_AXES)}, "
-            "args.<flag> and env.<VARIABLE>"
-        )
-    return name
-
-
-def _checked_values(name: str, values: list[Scalar]) -> list[Scalar]:
-    if not values:
-        raise ValueError(f"{name}: an axis needs at least one value")
-    kept = [normal(name, value) for value in values]
-    least = _LEAST.get(name)
-    for value in kept:
-        if least is not None and (type(value) is not int or value < least):
-            raise ValueError(f"{name}: {value!r} is not a whole number of at least {least}")
-        if name == "stack" and not isinstance(value, str):
-            raise ValueError(f"{name}: {value!r} is not the path of a Python interpreter")
-    if len({(type(value), value) for value in kept}) < len(kept):
-        raise ValueError(f"{name}: {values} names a value twice")
+def _named(choice: dict[object, object], place: str) -> dict[str, object]:
+    """Axes by the names under which they are kept. Raises `ValueError` with a line per fault."""
+    kept = {axis_name(name): value for name, value in choice.items()}
+    faults = [f"{place}.{name}: {fault}" for name in kept if (fault := name_fault(name))]
+    if faults:
+        raise ValueError("\n".join(faults))
     return kept

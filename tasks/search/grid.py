@@ -3,7 +3,8 @@
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
-from settings.sweep import Scalar, Sweep, normal
+from settings.axes import Scalar, normal
+from settings.sweep import Sweep
 from tasks.domain.configuration import Trial
 from tasks.search.axes import configure
 
