@@ -5,31 +5,51 @@ feasible, requests failed, or something got slower; 2 the input is wrong; 3 the 
 person; 130 interrupted.
 """
 
-import asyncio
+import os
 import sys
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
-from settings.application import InvalidSettings
+from settings.invalid import InvalidSettings
 from tasks.domain.errors import ExitStatus, SweepError
 
+
+class _Out(Console):
+    """Standard output; that nobody reads on isn't an error of ours."""
+
+    def on_broken_pipe(self) -> NoReturn:
+        """Leave it to `run_command`."""
+        raise BrokenPipeError
+
+
+def _version() -> str:
+    from importlib.metadata import version
+
+    return version("sglang-sweep")
+
+
+out = _Out(highlight=False, width=None if sys.stdout.isatty() else 120)
+err = Console(stderr=True, highlight=False)
 app = App(
     name="sglang-sweep",
+    version=_version,
+    console=out,
+    error_console=err,
     help="Find the fastest correct SGLang server configuration on a GPU host.",
     help_epilogue="""Start with `sglang-sweep demo`: a whole sweep on a simulated host.
 
 Exit status: 0 fine; 1 nothing feasible or requests failed; 2 wrong input; 3 the host needs a
 person; 130 interrupted.""",
     version_flags=["--version"],
+    suppress_keyboard_interrupt=False,
 )
-out = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
-err = Console(stderr=True, highlight=False)
 
 AsJson = Annotated[bool, Parameter(name="--json", negative=())]
+Log = Annotated[str, Parameter(allow_leading_hyphen=True)]
 Overrides = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
 
 
@@ -41,22 +61,27 @@ def main() -> None:
 def run_command(words: list[str]) -> int:
     """Run one command line; a person's mistake is a line on standard error, never a traceback."""
     try:
-        status = app(words, exit_on_error=False, print_error=False, error_console=err)
+        status = app(words, exit_on_error=False, print_error=False)
+        sys.stdout.flush()
     except CycloptsError as error:
-        err.print(f"[red]sglang-sweep:[/] {_plain(error)} (sglang-sweep --help)")
-        return ExitStatus.BAD_INPUT
+        return _refused(f"sglang-sweep: {_plain(error)} (sglang-sweep --help)")
     except InvalidSettings as error:
-        err.print(str(error), style="red", markup=False)
-        return ExitStatus.BAD_INPUT
+        return _refused(str(error))
     except SweepError as error:
-        err.print(str(error), style="red", markup=False)
-        return error.exit_status
+        return _refused(str(error), error.exit_status)
     except KeyboardInterrupt:
         err.print("interrupted", style="yellow")
         return ExitStatus.INTERRUPTED
     except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ExitStatus.OK
     return status if isinstance(status, int) else ExitStatus.OK
+
+
+def _refused(message: str, status: ExitStatus = ExitStatus.BAD_INPUT) -> ExitStatus:
+    """Say what is wrong, a line a fault, however narrow the terminal."""
+    err.print(message, style="red", markup=False, soft_wrap=True)
+    return status
 
 
 def _plain(error: CycloptsError) -> str:
@@ -281,7 +306,7 @@ def bench(
 
 
 @app.command
-def diagnose(log: str, *, as_json: AsJson = False, exit_code: int | None = None) -> int:
+def diagnose(log: Log, *, as_json: AsJson = False, exit_code: int | None = None) -> int:
     """Name the cause of a failed launch or run from its log, and the cure.
 
     Parameters
@@ -367,4 +392,6 @@ def show_settings(*, as_json: AsJson = False) -> None:
 
 def _ended(work: Coroutine[Any, Any, int | None]) -> int:
     """Run to the end; Ctrl-C cancels the work, which cleans up."""
+    import asyncio
+
     return asyncio.run(work) or ExitStatus.OK

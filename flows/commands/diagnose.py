@@ -16,7 +16,7 @@ _COLOURS = {"retry": "green", "prune": "yellow", "stop": "red"}
 
 
 def run_diagnose(log: str, exit_code: int | None, out: Console, *, as_json: bool) -> int:
-    """Diagnose a log file, or standard input, streaming; 1 where there is a failure."""
+    """Diagnose a log file, or standard input, streaming; finding a failure is fine."""
     diagnosis = diagnose_lines(_lines(log), exit_code)
     if as_json:
         import json
@@ -32,6 +32,8 @@ def run_diagnose(log: str, exit_code: int | None, out: Console, *, as_json: bool
 def _lines(log: str) -> Iterator[str]:
     """The log's lines, whatever bytes it holds."""
     if log == "-":
+        if sys.stdin is None:
+            raise InputError("-", ["there is no standard input"])
         yield from _decoded(sys.stdin.buffer)
         return
     try:
@@ -50,10 +52,10 @@ def _print(diagnosis: Diagnosis, out: Console) -> None:
     """A short page: the cause, what shows it, the cure."""
     colour = _COLOURS[diagnosis.action.value]
     out.print(Text(diagnosis.mode, style=f"bold {colour}"), Text(f"in phase {diagnosis.phase}"))
-    out.print(Text(diagnosis.explanation))
+    out.print(Text(diagnosis.explanation), soft_wrap=True)
     for evidence in diagnosis.evidence:
         out.print(Text(f"{evidence.line:>6} | {evidence.text}", style="dim"), soft_wrap=True)
     remedy = f": {diagnosis.remedy.summary}" if diagnosis.remedy else ""
-    out.print(Text(f"action: {diagnosis.action}{remedy}", style=colour))
+    out.print(Text(f"action: {diagnosis.action}{remedy}", style=colour), soft_wrap=True)
     if diagnosis.docs:
-        out.print(Text(f"more: {diagnosis.docs}", style="dim"))
+        out.print(Text(f"more: {diagnosis.docs}", style="dim"), soft_wrap=True)

@@ -50,15 +50,20 @@ def print_plan(console: Console, sweep: Sweep, settings: Settings) -> None:
     trials = plan_trials(sweep)
     for number, trial in enumerate(trials, 1):
         mark = "  (baseline)" if trial.baseline else ""
-        console.print(Text(f"{number:>3}  {trial.trial_id}  {trial.label}{mark}", style="bold"))
+        console.print(
+            Text(f"{number:>3}  {trial.trial_id}  {trial.label}{mark}", style="bold"),
+            soft_wrap=True,
+        )
         console.print(Text(f"     {_command(trial, host).shell}"), soft_wrap=True)
     if sweep.host not in {"local", *settings.hosts}:
-        console.print(f"[yellow]host {sweep.host!r} is not configured yet[/]: shown with defaults")
+        unknown = f"host {sweep.host!r} is not configured yet: shown with defaults"
+        console.print(Text(unknown, style="yellow"), soft_wrap=True)
     levels = sum(len(w.concurrency) + len(w.request_rate) for w in sweep.workloads)
-    console.print(
+    total = (
         f"{len(trials)} trials on {sweep.host}, {excluded(sweep)} combinations excluded, "
         f"{sweep.search.repeats} launch(es) each, {levels} level(s) a launch"
     )
+    console.print(Text(total), soft_wrap=True)
 
 
 def _command(trial: Trial, host: Host) -> CommandLine:
