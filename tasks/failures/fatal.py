@@ -7,8 +7,8 @@ _FATAL = (
     r"Received sigquit from a child proces|SIGQUIT received\. signum|Scheduler hit an exception"
     r"|\w: error: (?:unrecognized arguments|ambiguous option|argument -|the following arguments)"
     r"|scheduler (?:is dead|died during init)|crashed with exit code"
-    r"|terminate called (?:after|without)|error while attempting to bind on address|Initialization failed\. warmup error"
-    r"|Fatal Python error"
+    r"|terminate called (?:after|without)|error while attempting to bind on address"
+    r"|Initialization failed\. warmup error|Fatal Python error"
 )
 
 

@@ -17,6 +17,8 @@ from tasks.failures.timeline import BUSY, MARKS, Timeline
 AROUND = 400
 """Lines looked at before and after a deciding line: eight interleaved tracebacks."""
 PIECE = 8192
+WRAPPED = 72
+"""A terminal's least width, in characters: a shorter line wasn't broken."""
 ENOUGH = 40
 """How often a line of one shape is looked at; some come by the thousand."""
 SHAPES = 10_000
@@ -89,6 +91,16 @@ class Place:
         if header < 0 or self.before.count("\n", header) > 60:
             return None
         return stamp(self.before[self.before.rfind("\n", 0, header) + 1 : header])
+
+    @property
+    def unwrapped(self) -> "Place | None":
+        """The line joined with the next, where a terminal may have broken it; None elsewhere."""
+        if len(self.text) < WRAPPED or self._index + 1 >= len(self._lines):
+            return None
+        rest = plain(self._lines[self._index + 1])
+        if not rest or rest[0] in " \t[":
+            return None
+        return Place(self.text + rest, self.number, self._lines, self._index)
 
     def evidence(self, position: int) -> Evidence:
         """Turn a position in `around` into a numbered line."""
@@ -189,15 +201,23 @@ def _alarm(
 
 def _look(findings: Findings, place: Place, given: Phase | None) -> None:
     """Note what one line is a sign of, or that it reports an exception."""
+    best = _best(findings, place, given)
+    if best is None and (whole := place.unwrapped):
+        best = _best(findings, whole, given)
+    if best:
+        findings.sightings.append(best)
+    elif exception_name(place.text) and len(findings.exceptions) < ENOUGH:
+        findings.exceptions.append(Evidence(place.number, shown(place.text)))
+
+
+def _best(findings: Findings, place: Place, given: Phase | None) -> Sighting | None:
+    """Find the sign that explains most on one line, the catalogue's first among equals."""
     best: Sighting | None = None
     for mode in MODES:
         for sign in mode.signs:
             if best is None or sign.weight < best.sign.weight:
                 best = _sighting(findings, mode, sign, place, given) or best
-    if best:
-        findings.sightings.append(best)
-    elif exception_name(place.text) and len(findings.exceptions) < ENOUGH:
-        findings.exceptions.append(Evidence(place.number, shown(place.text)))
+    return best
 
 
 def _sighting(

@@ -25,7 +25,7 @@ def spread(diagnosis: Diagnosis, failed: Trial, others: Sequence[Trial]) -> dict
     reasons = {
         other.trial_id: _shared_fate(mode.spread, named, failed.configuration, other.configuration)
         for other in others
-        if _same_ground(failed.configuration, other.configuration)
+        if _same_ground(mode.spread, failed.configuration, other.configuration)
     }
     return {
         trial_id: f"{diagnosis.mode} already with {failed.label}: {reason}"
@@ -34,8 +34,10 @@ def spread(diagnosis: Diagnosis, failed: Trial, others: Sequence[Trial]) -> dict
     }
 
 
-def _same_ground(one: ServerConfiguration, other: ServerConfiguration) -> bool:
+def _same_ground(rule: Spread, one: ServerConfiguration, other: ServerConfiguration) -> bool:
     """Compare what no flag decides."""
+    if rule.parsed:
+        return one.stack == other.stack
     return (one.model_path, one.stack, dict(one.env)) == (
         other.model_path,
         other.stack,
@@ -63,6 +65,8 @@ def _shared_fate(
     deciding = {name for name in {*failed.args, *other.args} if _matches(name, rule.decided_by)}
     if rule.decided_by and deciding and not deciding & differing:
         return f"{_list(deciding)} decides, and is the same"
+    if rule.any_value and (unknown := {name for name in named if other.args.get(name)}):
+        return f"it has {_list(unknown)} too"
     if rule.named and len(named) >= rule.named and not named & differing:
         return f"{_list(named)} decides, and is the same"
     return ""

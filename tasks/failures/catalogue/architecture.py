@@ -4,6 +4,14 @@ from tasks.domain.diagnosis import Action, Phase, Remedy
 from tasks.failures.catalogue.entry import Mode, Sign, Spread, Variant
 
 _CAPTURE = (Phase.GRAPH_CAPTURE, Phase.WARMUP, Phase.START)
+_BACKEND_FLAGS = (
+    *("*attention_backend", "page_size", "kv_cache_dtype", "dtype", "quantization"),
+    *("speculative_*", "tp*", "tensor_parallel_size", "enable_dp_attention"),
+)
+_NOT_KERNELS = (
+    *("mem_fraction_static", "max_total_tokens", "schedule_policy", "schedule_conservativeness"),
+    *("stream_interval", "disable_radix_cache"),
+)
 
 MODES = (
     Mode(
@@ -16,7 +24,7 @@ MODES = (
             Sign(r"[Ff]eature '.*' not supported on \.target"),
             Sign(r"Feature '.*' not supported on \.target"),
         ),
-        spread=Spread(decided_by=("attention_backend", "*moe*backend*", "quantization")),
+        spread=Spread(free=_NOT_KERNELS),
     ),
     Mode(
         "triton-ptxas-too-old",
@@ -110,12 +118,6 @@ MODES = (
                 " log names.",
             ),
         ),
-        spread=Spread(
-            decided_by=(
-                "attention_backend",
-                "prefill_attention_backend",
-                "decode_attention_backend",
-            )
-        ),
+        spread=Spread(decided_by=_BACKEND_FLAGS),
     ),
 )

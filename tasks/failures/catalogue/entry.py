@@ -65,8 +65,10 @@ class Spread:
     `larger` and `smaller` name numeric flags: everything else equal, a value further that way
     fails too. `decided_by` names flags (a trailing `*` means a family): trials that agree on all
     of them fail too, whatever else they vary. `free` names flags that can't matter: trials that
-    differ in nothing else fail too. `named` adds the flags that the evidence itself names to
-    `decided_by`; there must be at least `named` of them.
+    differ in nothing else fail too. With `named`, the flags that the evidence itself names decide,
+    if it names at least so many of the trial's. All these compare trials of one model, environment
+    and stack; what the argument parser refuses (`parsed`) needs the same stack only, and an unknown
+    flag (`any_value`) fails with any value.
     """
 
     larger: tuple[str, ...] = ()
@@ -74,6 +76,8 @@ class Spread:
     decided_by: tuple[str, ...] = ()
     free: tuple[str, ...] = ()
     named: int = 0
+    parsed: bool = False
+    any_value: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,7 @@ MODES = (
                 "This SGLang replaced a flag. Take the replacement that the log names.",
             ),
         ),
-        spread=Spread(named=1),
+        spread=Spread(named=1, parsed=True, any_value=True),
     ),
     Mode(
         "flag-bad-choice",
@@ -88,7 +88,7 @@ MODES = (
             Sign(r"error: argument (?P<flag>--?[\w/-]+)[^:]*: expected"),
             Sign(r"error: the following arguments are required"),
         ),
-        spread=Spread(named=1),
+        spread=Spread(named=1, parsed=True),
     ),
     Mode(
         "flag-conflict",
@@ -110,7 +110,7 @@ MODES = (
             Sign(r"error: argument .*not allowed with argument"),
             Sign(
                 r"(?:AssertionError|ValueError|NotImplementedError)\b",
-                near=r"server_args\.py\", line \d+, in \w+\n[^\n]*\n(?:[ ~^]+\n)?[^\n ]*"
+                near=r"server_args\.py\", line \d+, in \w+\n.*\n(?:.*[~^]{2,}\n)?.{0,80}?"
                 r"(?:AssertionError|ValueError|NotImplementedError)",
                 weight=Weight.SYMPTOM,
             ),

@@ -1,7 +1,7 @@
 """The driver, the GPUs themselves, and kernels that go astray."""
 
 from tasks.domain.diagnosis import Action, Phase, Remedy
-from tasks.failures.catalogue.entry import Mode, Sign, Weight
+from tasks.failures.catalogue.entry import Mode, Sign, Spread, Weight
 
 _START = (Phase.START, Phase.WEIGHTS)
 _RUNNING = (Phase.SERVING, Phase.GRAPH_CAPTURE, Phase.WARMUP)
@@ -54,6 +54,18 @@ MODES = (
             Sign(r"CUDA driver version is insufficient for CUDA runtime"),
         ),
         stack_fault=True,
+    ),
+    Mode(
+        "too-few-gpus",
+        "More GPUs are asked for than this host has or CUDA_VISIBLE_DEVICES shows. Lower --tp, or"
+        " show more of them.",
+        Action.PRUNE,
+        (Phase.DISTRIBUTED,),
+        (
+            Sign(r"CUDA error: invalid device ordinal|cudaErrorInvalidDevice\b"),
+            Sign(r"GPU device may be out of range", weight=Weight.SYMPTOM),
+        ),
+        spread=Spread(larger=("tp", "tp_size", "tensor_parallel_size")),
     ),
     Mode(
         "illegal-memory-access",

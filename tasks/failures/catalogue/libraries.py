@@ -119,7 +119,7 @@ MODES = (
                 away=r"- CUDA version: (?P<built>\d+)\.\d[\s\S]*\.so\.(?P=built)[.:]",
             ),
             Sign(
-                r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cusparse|cusolver|cufft)"
+                r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cusparse)"
                 r"\.so\.(?P<major>1[0-3])\S*: cannot open shared",
                 near=r"(?:\+cu|[Cc]uda[ -]?v?(?:ersion)?:? ?|torch\S* ?\(?cu)(?:13\d*(?!\.\d*\.so)"
                 r"[\s\S]*\.so\.1[12]\b|12\d*[\s\S]*\.so\.1[13]\b)\S*: cannot open shared",

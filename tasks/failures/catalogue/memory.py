@@ -22,12 +22,10 @@ _LOADING = (
     r"|create_weights|process_weights_after_loading)\b"
 )
 _KV_POOL = r"\bin (?:init_memory_pool|_create_buffers|_init_pools)\b|TokenToKVPool"
-_LARGER_GRAPHS = (
-    *("cuda_graph_max_bs", "cuda_graph_max_bs_decode", "cuda_graph_max_bs_prefill"),
-    *("mem_fraction_static", "max_running_requests"),
-)
+_GRAPHS = ("cuda_graph_max_bs", "cuda_graph_max_bs_decode", "cuda_graph_max_bs_prefill")
+_LARGER_GRAPHS = (*_GRAPHS, "mem_fraction_static", "max_running_requests")
 _AFTER_WEIGHTS = (
-    *("cuda_graph_max_bs", "cuda_graph_max_bs_decode", "cuda_graph_max_bs_prefill"),
+    *_GRAPHS,
     *("disable_cuda_graph", "mem_fraction_static", "max_running_requests", "max_total_tokens"),
     *("chunked_prefill_size", "max_prefill_tokens", "schedule_policy", "schedule_conservativeness"),
     *("disable_radix_cache", "num_continuous_decode_steps", "stream_interval", "context_length"),
@@ -83,7 +81,7 @@ MODES = (
             Sign(_OOM, near=_KV),
             Sign(_KV + r".*mem_fraction_static=0?\.9[5-9]"),
         ),
-        spread=Spread(free=_AFTER_WEIGHTS[:6]),
+        spread=Spread(larger=_GRAPHS, free=("mem_fraction_static",)),
     ),
     Mode(
         "kv-alloc-not-enough-memory",

@@ -5,7 +5,7 @@ from tasks.failures.catalogue.entry import Mode, Sign, Spread
 
 _START = (Phase.START,)
 _SPEC_FLAGS = ("speculative_*", "enable_multi_layer_eagle")
-_SPEC = Spread(decided_by=(*_SPEC_FLAGS, "attention_backend", "page_size"))
+_SPEC = Spread(decided_by=(*_SPEC_FLAGS, "*attention_backend", "page_size"))
 _DRAFT = Spread(decided_by=_SPEC_FLAGS)
 _DRAFT_WEIGHT = (
     r"(?:embed_tokens|lm_head|fc|midlayer|d2t|t2d|hot_token_id|eagle\w*|draft\w*|mtp\w*)"
