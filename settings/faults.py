@@ -63,7 +63,7 @@ def _own_words(detail: ErrorDetails, where: str, shown: str) -> list[str]:
     value = f"{shown}: " if isinstance(detail["input"], str | int | float) else ""
     prefix = f"{where}: " if where else ""
     return [
-        f"{where}{line}" if line.startswith(".") else f"{prefix}{value}{line}"
+        f"{where}{line}" if line.startswith((".", ":")) else f"{prefix}{value}{line}"
         for line in message.splitlines()
     ]
 

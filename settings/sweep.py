@@ -30,7 +30,10 @@ def _underscored(value: object) -> object:
     """Accept `--tp-size`, `tp-size` and `tp_size` alike."""
     if not isinstance(value, dict):
         return value
-    return {str(key).lstrip("-").replace("-", "_"): item for key, item in value.items()}
+    kept = {str(key).lstrip("-").replace("-", "_"): item for key, item in value.items()}
+    if len(kept) < len(value):
+        raise ValueError("a flag stands here twice: --tp-size, tp-size and tp_size are the same")
+    return kept
 
 
 def _as_list(value: object) -> object:
@@ -338,7 +341,7 @@ class Sweep(Strict):
                 f"{place}.workload: {wanted.workload!r} is not a workload of this sweep"
                 f"{suggest(wanted.workload, names)}"
             ]
-        if wanted.workload is None and len(names) > 1 and place == "objective":
+        if wanted.workload is None and len(set(names)) > 1 and place == "objective":
             return [f"{place}.workload: say which of {', '.join(names)} counts"]
         among = [w for w in self.workloads if wanted.workload in (None, w.name)]
         faults = []
@@ -359,6 +362,8 @@ def _named(choice: dict[object, object], place: str) -> dict[str, object]:
     """Axes by the names under which they are kept. Raises `ValueError` with a line per fault."""
     kept = {axis_name(name): value for name, value in choice.items()}
     faults = [f"{place}.{name}: {fault}" for name in kept if (fault := name_fault(name))]
+    if len(kept) < len(choice):
+        faults.append(f"{place}: an axis stands here twice: args.tp-size and args.tp_size are one")
     if faults:
         raise ValueError("\n".join(faults))
     return kept
