@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from tasks.domain.diagnosis import Action, Diagnosis, Evidence, Phase, Remedy
-from tasks.failures.catalogue import MODES
+from tasks.failures.catalogue import BY_NAME, MODES
 from tasks.failures.catalogue.entry import Mode, Weight
 from tasks.failures.scan import Findings, Sighting, scan
 from tasks.failures.text import regex
@@ -95,7 +95,7 @@ def _wordless(
     findings: Findings, exit_code: int | None, where: Phase | None, stalled: bool
 ) -> Mode | None:
     """Find the mode of a failure without a word: by exit code, by the phase of a hang."""
-    if findings.exceptions and _failed(findings, exit_code, stalled):
+    if not stalled and findings.exceptions and _failed(findings, exit_code, stalled):
         return None
     if exit_code is not None:
         return next((mode for mode in MODES if exit_code in mode.exit_codes), None)
@@ -161,6 +161,15 @@ def _of(mode: Mode, phase: Phase, evidence: tuple[Evidence, ...]) -> Diagnosis:
         evidence=evidence,
         docs=f"{_DOCS}#{mode.name}",
     )
+
+
+def diagnosis_of(name: str, phase: Phase, evidence: tuple[Evidence, ...] = ()) -> Diagnosis:
+    """Say what the catalogue says of a mode that somebody saw without a log.
+
+    A launcher that finds another server on its port knows `port-in-use-http`, a check of the stack
+    knows the mode that it foresees.
+    """
+    return _of(BY_NAME[name], phase, evidence)
 
 
 def _unknown(findings: Findings, exit_code: int | None, where: Phase | None) -> Diagnosis:

@@ -19,7 +19,7 @@ AROUND = 400
 PIECE = 8192
 WRAPPED = 72
 """A terminal's least width, in characters: a shorter line wasn't broken."""
-ENOUGH = 40
+ENOUGH = 20
 """How often a line of one shape is looked at; some come by the thousand."""
 SHAPES = 10_000
 

@@ -70,9 +70,8 @@ def test_an_excerpt_after_hundreds_of_healthy_lines(case: dict):
 
 @pytest.mark.parametrize("case", [case for case in REPORTS if case["id"] not in MISSES])
 def test_healthy_lines_shuffled_around_change_nothing(case: dict):
-    for seed in range(3):
-        text = bury(case["log"], f"{case['id']} {seed}", after=True)
-        assert verdict(text, case) == (case["mode"], case["action"])
+    text = bury(case["log"], f"{case['id']} shuffled", after=True)
+    assert verdict(text, case) == (case["mode"], case["action"])
 
 
 @pytest.mark.parametrize("case", HEALTHY, ids=lambda case: case["id"])

@@ -3,7 +3,7 @@
 import pytest
 
 from tasks.domain.diagnosis import Action, Phase
-from tasks.failures.diagnosis import diagnose, diagnose_lines
+from tasks.failures.diagnosis import diagnose, diagnose_lines, diagnosis_of
 
 SIGQUIT = "[2026-01-05 11:02:34] Received sigquit from a child process. It usually means"
 READY = "[2026-01-05 11:02:40] The server is fired up and ready to roll!"
@@ -167,6 +167,18 @@ def test_what_surrounds_a_line_is_seen_across_pieces():
 def test_thousands_of_one_line_are_read_once():
     line = "x.cu:1500: f: block: [32,0,0], thread: [63,0,0] Assertion `srcIndex < n` failed.\n"
     assert mode(line * 50_000) == "device-side-assert"
+
+
+def test_a_handled_exception_doesnt_hide_a_hang():
+    log = "Traceback (most recent call last):\nKeyError: 'x'\nInit torch distributed begin.\n"
+    assert mode(log, None, Phase.DISTRIBUTED, stalled=True) == "hang-nccl-init"
+
+
+def test_a_mode_that_was_seen_without_a_log():
+    diagnosis = diagnosis_of("port-in-use-http", Phase.WARMUP)
+    assert diagnosis.action is Action.RETRY
+    assert diagnosis.remedy is not None
+    assert diagnosis.remedy.another_port
 
 
 def test_an_empty_log():
