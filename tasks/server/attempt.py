@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from tasks.domain.configuration import Attempt
 from tasks.domain.diagnosis import Action, Diagnosis, Doctor, Phase
+from tasks.hosts.host import Host
 from tasks.server.command import CommandLine, command_line
 from tasks.server.launch import Patience, start
 from tasks.server.order import Launched, LaunchOrder
@@ -15,12 +16,15 @@ from tasks.server.site import Site
 async def make_attempt(order: LaunchOrder, site: Site, doctor: Doctor) -> Launched:
     """Launch once; the attempt says either how long it took or what went wrong."""
     port = await site.host.free_port(order.avoid_ports)
-    command = command_line(
-        order.configuration,
-        site.host.expand(order.stack.stack),
-        site.host.settings.launch,
-        port=port,
-        known_flags=order.stack.facts.flags,
+    command = on_host(
+        command_line(
+            order.configuration,
+            order.stack.stack,
+            site.host.settings.launch,
+            port=port,
+            known_flags=order.stack.facts.flags,
+        ),
+        site.host,
     )
     attempt = _opened(order, command)
     patience = _stretched(site.patience, order.ready_factor)
@@ -34,6 +38,18 @@ async def make_attempt(order: LaunchOrder, site: Site, doctor: Doctor) -> Launch
             diagnosis = explain(outcome, doctor)
             failed = replace(attempt, exit_code=outcome.exit_code, diagnosis=diagnosis)
             return Launched(failed, launch)
+
+
+def on_host(command: CommandLine, host: Host) -> CommandLine:
+    """The command as the host runs it: with the host's own variables, each `~/` spelt out.
+
+    No shell stands between us and the server, so nobody else would do it.
+    """
+    env = {**host.settings.env, **command.env}
+    return CommandLine(
+        tuple(host.expand(word) for word in command.argv),
+        {name: host.expand(value) for name, value in env.items()},
+    )
 
 
 def explain(outcome: NotReady, doctor: Doctor) -> Diagnosis:

@@ -20,7 +20,7 @@ class CommandLine:
     @property
     def shell(self) -> str:
         """One line to paste into a shell."""
-        variables = [f"{name}={shlex.quote(value)}" for name, value in self.env.items()]
+        variables = [f"{name}={_quoted(value)}" for name, value in self.env.items()]
         return " ".join([*variables, *map(_quoted, self.argv)])
 
     @property

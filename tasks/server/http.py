@@ -32,11 +32,18 @@ async def complete(base_url: str, prompt: str, max_tokens: int, timeout_s: float
             answer = await client.post(base_url + GENERATE, json=body)
             if not answer.is_success:
                 return Answer(prompt, "", error=f"HTTP {answer.status_code}: {answer.text[:200]}")
-            content = answer.json()
+            return _answer(prompt, answer.json())
     except (httpx.HTTPError, ValueError) as error:
         return Answer(prompt, "", error=f"{type(error).__name__}: {error}")
-    tokens = content.get("output_ids") or ()
-    return Answer(prompt, str(content.get("text", "")), tuple(int(token) for token in tokens))
+
+
+def _answer(prompt: str, content: object) -> Answer:
+    """Read what /generate answers. Raises `ValueError` where it isn't of that form."""
+    match content:
+        case {"text": str(text), **rest}:
+            tokens = rest.get("output_ids")
+            return Answer(prompt, text, tuple(tokens) if isinstance(tokens, list) else ())
+    raise ValueError("the answer has no text")
 
 
 async def facts(base_url: str, timeout_s: float = 30.0) -> dict[str, Any]:
