@@ -21,13 +21,22 @@ PROBE_TIMEOUT_S = 600.0
 _AT_ONCE = 8
 
 
-async def gather_facts(host: Host, interpreter: str, sweep: Sweep | None) -> StackFacts:
+async def gather_facts(
+    host: Host,
+    interpreter: str,
+    sweep: Sweep | None,
+    import_timeout_s: float = IMPORT_TIMEOUT_S,
+) -> StackFacts:
     """Run the probe under a stack; a stack that can't be run is a fact too, never an exception.
 
     The sweep's variables are set for it: they are part of the stack.
     """
     variables = {**host.settings.env, **(sweep.server.env if sweep else {})}
-    request = {"interpreter": host.expand(interpreter), **_request(host, sweep, variables)}
+    request = {
+        **_request(host, sweep, variables),
+        "interpreter": host.expand(interpreter),
+        "timeout_s": import_timeout_s,
+    }
     mark = f"probe-{uuid.uuid4().hex[:12]}"
     try:
         completed = await host.run(
@@ -78,7 +87,6 @@ def _request(host: Host, sweep: Sweep | None, variables: Mapping[str, str]) -> d
         "variables": {n: v for n, v in variables.items() if not n.startswith("NCCL_")},
         "folder": host.run_folder,
         "paths": asked_paths(sweep),
-        "timeout_s": IMPORT_TIMEOUT_S,
         "help_timeout_s": HELP_TIMEOUT_S,
         "at_once": _AT_ONCE,
     }

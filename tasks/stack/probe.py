@@ -76,8 +76,12 @@ class Job:
         if self.argv:
             os.execvpe(self.argv[0], self.argv, {**os.environ, "COLUMNS": "100000"})
         if self.function:
-            self.out.write(json.dumps(answer_of(self.function)).encode())
-            self.out.flush()
+            mine = os.getpid()
+            answer = answer_of(self.function)
+            # An import that forked comes back twice.
+            if os.getpid() == mine:
+                self.out.write(json.dumps(answer).encode())
+                self.out.flush()
             os._exit(0)
 
     def finish(self, status: int | None) -> None:
@@ -195,9 +199,8 @@ def end_descendants() -> None:
 def try_import(name: str) -> Json:
     """Import a module; what it says its version is, where it lies, and torch's own facts."""
     module = importlib.import_module(name)
-    origin = getattr(module, "__file__", None)
     version = getattr(module, "__version__", None)
-    value = {"version": version and str(version), "origin": origin}
+    value = {"version": version and str(version), "origin": getattr(module, "__file__", None)}
     return {**value, "torch": torch_facts(module)} if name == "torch" else value
 
 
@@ -286,8 +289,7 @@ def variables() -> dict[str, str]:
 def toolkit() -> str:
     """The CUDA toolkit's folder, as torch and flashinfer look for it."""
     named = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH")
-    nvcc = shutil.which("nvcc")
-    usual = "/usr/local/cuda"
+    nvcc, usual = shutil.which("nvcc"), "/usr/local/cuda"
     if named or nvcc is None:
         return named or (usual if os.path.isdir(usual) else "")
     return os.path.dirname(os.path.dirname(os.path.realpath(nvcc)))
@@ -295,7 +297,7 @@ def toolkit() -> str:
 
 def tool_jobs(timeout_s: float) -> list[Job]:
     """Ask nvcc, and each ptxas that a variable names, for its release."""
-    nvcc = os.path.join(toolkit(), "bin", "nvcc")
+    nvcc = f"{toolkit()}/bin/nvcc"
     tools = {"nvcc": nvcc} if os.path.exists(nvcc) else {}
     for name in ("TRITON_PTXAS_PATH", "TRITON_PTXAS_BLACKWELL_PATH"):
         if os.environ.get(name):
@@ -307,7 +309,7 @@ def tool_jobs(timeout_s: float) -> list[Job]:
 
 def libraries(text: str) -> dict[str, list[str]]:
     """Where the shared libraries that were missed lie, in whatever version."""
-    places = [os.path.join(path, "nvidia", "*", "lib") for path in sys.path if path]
+    places = [f"{path}/nvidia/*/lib" for path in sys.path if path]
     places += [f"{toolkit()}/lib64", "/usr/local/cuda*/lib64", "/usr/lib/*-linux-gnu", "/usr/lib64"]
     return {
         stem: sorted({path for place in places for path in glob.glob(f"{place}/{stem}*")})[:8]
@@ -338,13 +340,12 @@ def system_name() -> str:
 
 def system_facts(request: Json) -> Json:
     """The machine below the interpreter."""
-    paths = {path: os.path.exists(os.path.expanduser(path)) for path in request["paths"]}
     return {
         "glibc": (attempt(lambda: os.confstr("CS_GNU_LIBC_VERSION")) or "").replace("glibc ", ""),
         "shm": space("/dev/shm"),
         "disk": space(request["folder"]),
         "cuda_home": toolkit(),
-        "paths": paths,
+        "paths": {p: os.path.exists(os.path.expanduser(p)) for p in request["paths"]},
     }
 
 
@@ -355,8 +356,8 @@ def gather(request: Json) -> Json:
     help_text = recall(remembered)
     limit_s = request["timeout_s"]
     present = [name for name in request["imports"] if find(name) is not None]
-    launch = [request["interpreter"], *request["launch"], "--help"]
-    jobs = [] if help_text else [Job("help", request["help_timeout_s"], argv=launch)]
+    asked = [request["interpreter"], *request["launch"], "--help"]
+    jobs = [] if help_text else [Job("help", request["help_timeout_s"], argv=asked)]
     jobs += [Job(name, limit_s, function=partial(try_import, name)) for name in present]
     jobs += [Job("driver", limit_s, function=ask_driver), *tool_jobs(limit_s)]
     run_jobs(jobs, max(2, min(len(os.sched_getaffinity(0)), request["at_once"])))

@@ -1,5 +1,8 @@
 """Real processes for tests: start them, see whether they live, wait for what they do."""
 
+import glob
+import os
+import shutil
 import subprocess
 import sys
 import time
@@ -57,3 +60,13 @@ def running(
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
+
+
+def oldest_python() -> str | None:
+    """A Python 3.8 on this machine, the oldest that a host may have."""
+    usual = os.path.expanduser("~/.pyenv/versions/3.8*/bin/python3.8")
+    for candidate in [shutil.which("python3.8"), *glob.glob(usual)]:
+        works = candidate and subprocess.run([candidate, "-c", ""], capture_output=True)
+        if works and works.returncode == 0:
+            return candidate
+    return None

@@ -1,11 +1,8 @@
 """The agent's questions about processes, files and ports, asked of real ones."""
 
 import asyncio
-import glob
 import os
-import shutil
 import socket
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,20 +11,10 @@ import pytest
 from settings.host import Host as HostSettings
 from tasks.hosts.host import MARK, Host
 from tasks.hosts.transport import LocalTransport
-from tests.hosts.processes import IGNORING, alive, pid_in, running
+from tests.hosts.processes import IGNORING, alive, oldest_python, pid_in, running
 
 HOLD = "import sys, time; files = [open(path) for path in sys.argv[1:]]; print('there')\n"
 SLEEP = "import time; print('there'); time.sleep(1000)"
-
-
-def oldest_python() -> str | None:
-    """A Python 3.8 on this machine, the oldest that a host may have."""
-    usual = os.path.expanduser("~/.pyenv/versions/3.8*/bin/python3.8")
-    for candidate in [shutil.which("python3.8"), *glob.glob(usual)]:
-        works = candidate and subprocess.run([candidate, "-c", ""], capture_output=True)
-        if works and works.returncode == 0:
-            return candidate
-    return None
 
 
 async def test_who_and_where(host: Host) -> None:
