@@ -22,6 +22,9 @@ from tasks.server.launch import Launch, log_at
 from tasks.server.order import LaunchOrder
 from tasks.server.task import check_answers
 
+_NO_LOG = 1 << 60
+"""An offset beyond any log: ask for a server's state alone."""
+
 
 async def measure(
     now: Course, result: TrialResult, order: LaunchOrder, launch: Launch
@@ -34,15 +37,16 @@ async def measure(
     if now.sweep.canary.enabled:
         found = await _asked(now, result, order, launch, now.sweep.canary)
         if not found.ok:
+            if (died := await _death(now, result, launch)) is not None:
+                return died
             return replace(result, verdict=TrialVerdict.INCORRECT, reason=found.fault)
         result = replace(result, answers=found.answers)
     levels: list[LevelResult] = []
     for workload in now.sweep.workloads:
         for level in levels_of(workload):
             levels.append(await _loaded(now, order, launch, workload, level))
-            watched = await now.site.host.watch(launch.folder, launch.mark, 0)
-            if not watched.running:
-                return await _died(now, result, launch, watched.exit_code)
+            if (died := await _death(now, result, launch)) is not None:
+                return died
     kept = [level for level in result.levels if level.repeat != order.repeat]
     return judged(replace(result, levels=(*kept, *levels), repeats_done=order.repeat))
 
@@ -90,19 +94,20 @@ def _liveness(now: Course, launch: Launch) -> Callable[[], Awaitable[bool]]:
     """Whether the server's process still lives."""
 
     async def alive() -> bool:
-        return (await now.site.host.watch(launch.folder, launch.mark, 1 << 60)).running
+        return (await now.site.host.watch(launch.folder, launch.mark, _NO_LOG)).running
 
     return alive
 
 
-async def _died(
-    now: Course, result: TrialResult, launch: Launch, exit_code: int | None
-) -> TrialResult:
-    """Explain a server that served and then was gone."""
+async def _death(now: Course, result: TrialResult, launch: Launch) -> TrialResult | None:
+    """Explain a server that served and then was gone; None while it lives."""
+    watched = await now.site.host.watch(launch.folder, launch.mark, _NO_LOG)
+    if watched.running:
+        return None
     log = (await log_at(now.site.host, launch.folder)).decode(errors="replace")
-    diagnosis = diagnose(log, exit_code, Phase.SERVING) or undiagnosed(
-        Phase.SERVING, f"the server ended under load with exit status {exit_code}"
+    diagnosis = diagnose(log, watched.exit_code, Phase.SERVING) or undiagnosed(
+        Phase.SERVING, f"the server ended under load with exit status {watched.exit_code}"
     )
     *before, last = result.attempts
-    died: Attempt = replace(last, exit_code=exit_code, diagnosis=diagnosis)
+    died: Attempt = replace(last, exit_code=watched.exit_code, diagnosis=diagnosis)
     return replace(result, attempts=(*before, died))

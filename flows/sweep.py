@@ -44,6 +44,8 @@ from tasks.stack.task import validate_stacks
 def _run_name() -> str:
     """Name a run by sweep, host and date."""
     asked = flow_run.parameters.get("sweep")
+    if isinstance(asked, Sweep):
+        asked = asked.model_dump()
     fields = asked if isinstance(asked, dict) else {"name": Path(str(asked or "resumed")).stem}
     when = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
     return " ".join(str(part) for part in (fields.get("name"), fields.get("host"), when) if part)

@@ -10,8 +10,9 @@ from flows.measure import measure
 from flows.outcome import outcome_of
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
 from tasks.domain.diagnosis import Doctor, Remedy
+from tasks.domain.errors import SweepError
 from tasks.domain.progress import Progress, report
-from tasks.failures.diagnosis import diagnose
+from tasks.failures.diagnosis import diagnose, diagnosis_of
 from tasks.failures.explain import failure_page
 from tasks.failures.fatal import fatal_line
 from tasks.failures.remedies import NextStep, Prune, Retry, Stop, apply, next_step, spread
@@ -19,12 +20,13 @@ from tasks.gpus.task import clean_gpus
 from tasks.results.judgement import unmeasured
 from tasks.results.launch_files import save_launch
 from tasks.results.remembered import remember, remembered
+from tasks.results.saving import save_trial
 from tasks.results.task import store_trial
 from tasks.server.launch import end_marked, launch_folder, log_at
 from tasks.server.order import Launched, LaunchOrder
 from tasks.server.task import launch_server
 
-DOCTOR = Doctor(diagnose, fatal_line)
+DOCTOR = Doctor(diagnose, fatal_line, diagnosis_of)
 
 
 @flow(name="trial", flow_run_name="trial {label} repeat={repeat}")
@@ -37,10 +39,22 @@ async def trial(label: str, trial_id: str, repeat: int) -> str:
         repeat: Which of the sweep's rounds this is, from 1.
     """
     now = course.get()
-    result = await _measured(now, now.results[trial_id], repeat)
+    try:
+        result = await _measured(now, now.results[trial_id], repeat)
+    except (SweepError, asyncio.CancelledError) as error:
+        _keep(now, trial_id, error)
+        raise
     now.results[trial_id] = await store_trial(now.folder, result)
     report(Progress("trial", message=_outcome(now.results[trial_id])))
     return str(result.verdict)
+
+
+def _keep(now: Course, trial_id: str, error: BaseException) -> None:
+    """Store the attempts of a trial that was broken off, without a task: the API may be gone."""
+    partial = now.results[trial_id]
+    if isinstance(error, SweepError):
+        partial = unmeasured(partial, TrialVerdict.FAILED, str(error))
+    save_trial(now.folder, partial)
 
 
 async def _measured(now: Course, result: TrialResult, repeat: int) -> TrialResult:
@@ -54,6 +68,7 @@ async def _measured(now: Course, result: TrialResult, repeat: int) -> TrialResul
             return unmeasured(result, TrialVerdict.PRUNED, "its software stack is not fit to serve")
         made += 1
         result = await _attempted(now, result, order)
+        now.results[result.trial.trial_id] = result
         diagnosis = result.attempts[-1].diagnosis
         if diagnosis is None:
             remember(now.folder.store, now.site.host.name, order.stack.fingerprint, cures)

@@ -101,7 +101,11 @@ class Diagnose(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Doctor:
-    """What a launch needs to explain its own failure: areas don't import each other."""
+    """What a launch needs to explain its own failure: areas don't import each other.
+
+    `diagnosis_of` is for a mode that was seen without a log.
+    """
 
     diagnose: Diagnose
     is_fatal: Callable[[str], bool]
+    diagnosis_of: Callable[[str, Phase], Diagnosis]

@@ -57,6 +57,8 @@ def explain(outcome: NotReady, doctor: Doctor) -> Diagnosis:
     diagnosis = doctor.diagnose(
         outcome.log, outcome.exit_code, outcome.phase, stalled=outcome.stalled
     )
+    if diagnosis is None and outcome.port_stolen:
+        return doctor.diagnosis_of("port-in-use-http", outcome.phase)
     return diagnosis or undiagnosed(outcome.phase, outcome.reason)
 
 

@@ -33,13 +33,17 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class NotReady:
-    """It won't serve; `exit_code` is None where it still ran, `stalled` where it only hung."""
+    """It won't serve; `exit_code` is None where it still ran.
+
+    `stalled` where it only hung, `port_stolen` where another server answers in its place.
+    """
 
     exit_code: int | None
     phase: Phase
     log: str
     reason: str
     stalled: bool = False
+    port_stolen: bool = False
 
 
 @dataclass(slots=True)
@@ -111,8 +115,9 @@ async def _not_ready(
         await asyncio.sleep(0.2)
         exit_code = (await host.watch(launch.folder, launch.mark, signs.log_bytes)).exit_code
     log = (await log_at(host, launch.folder)).decode(errors="replace")
-    stalled = watched.running and signs.fatal_since is None and signs.stolen_since is None
-    return NotReady(exit_code, signs.log.phase, log, reason, stalled)
+    stolen = signs.stolen_since is not None
+    stalled = watched.running and signs.fatal_since is None and not stolen
+    return NotReady(exit_code, signs.log.phase, log, reason, stalled, stolen)
 
 
 def _tell(signs: _Signs, what: Progress) -> None:

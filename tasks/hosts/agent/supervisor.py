@@ -43,7 +43,7 @@ def start(request: Json) -> Json:
 def spawn(request: Json, folder: str) -> subprocess.Popen[bytes]:
     """Start the program itself in a session of its own, its output in the log."""
     env = {**os.environ, **request["env"], MARK: request["mark"]}
-    with open(os.path.join(folder, "server.log"), "ab") as log:
+    with open(os.path.join(folder, "server.log"), "wb") as log:
         return subprocess.Popen(
             request["argv"],
             stdin=subprocess.DEVNULL,

@@ -1,0 +1,188 @@
+"""A real Prefect server for the session, and simulated hosts to sweep on."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+import orjson
+import pytest
+from ruamel.yaml import YAML
+
+PROJECT = Path(__file__).resolve().parents[2]
+BIN = Path(sys.executable).parent
+
+FAST = """
+time_scale = 0.1
+launch_time_scale = 0.002
+"""
+
+
+@pytest.fixture(scope="session")
+def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """The environment that points to a Prefect server of the tests' own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url = f"http://127.0.0.1:{port}/api"
+    environment = {
+        "PREFECT_HOME": str(tmp_path_factory.mktemp("prefect")),
+        "PREFECT_API_URL": url,
+        "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    }
+    command = [str(BIN / "prefect"), "server", "start", "--host", "127.0.0.1", "--port", str(port)]
+    server = subprocess.Popen(
+        command,
+        env={**os.environ, **environment},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        _until_healthy(url)
+        yield environment
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(20)
+
+
+def _until_healthy(url: str) -> None:
+    for _ in range(600):
+        try:
+            if httpx.get(f"{url}/health").is_success:
+                return
+        except httpx.HTTPError:
+            pass
+        time.sleep(0.1)
+    pytest.fail("the Prefect server did not start within 60 s")
+
+
+@dataclass(frozen=True)
+class Bed:
+    """A simulated host, a settings file that knows it, and the commands run against it."""
+
+    folder: Path
+    environment: dict[str, str]
+
+    @property
+    def store(self) -> Path:
+        """Where results go."""
+        return self.folder / "sweeps"
+
+    def sweep(self, **changes: object) -> Path:
+        """Write a sweep file: a small grid, unless changed."""
+        models = self.folder / "host" / "models"
+        content = {
+            "name": "small",
+            "host": "simulated",
+            "server": {"model_path": str(models / "kimi"), "args": {"tp": 8}},
+            "axes": {"cuda_graph_max_bs": [128, 256]},
+            "speculative": {"draft_model_path": str(models / "kimi-eagle3")},
+            "workloads": [
+                {
+                    "name": "chat",
+                    "input_len": 64,
+                    "output_len": 64,
+                    "concurrency": 1,
+                    "requests": 4,
+                }
+            ],
+            "timeouts": {"ready": "40s", "stall": "3s", "stop_grace": "5s"},
+            **changes,
+        }
+        path = self.folder / "sweep.yaml"
+        YAML().dump(content, path)
+        return path
+
+    def start(self, *words: object) -> "subprocess.Popen[str]":
+        """Start a command in a session of its own, as a terminal would."""
+        return subprocess.Popen(
+            [str(BIN / "sglang-sweep"), *map(str, words)],
+            env=self.environment,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self, *words: object, timeout_s: float = 90) -> "subprocess.CompletedProcess[str]":
+        """Run a command to its end."""
+        process = self.start(*words)
+        out, _ = process.communicate(timeout=timeout_s)
+        return subprocess.CompletedProcess(list(map(str, words)), process.returncode, out)
+
+    def report(self, sweep_id: str = "latest") -> dict[str, object]:
+        """A sweep's report for machines."""
+        done = subprocess.run(
+            [str(BIN / "sglang-sweep"), "report", sweep_id, "--json"],
+            env=self.environment,
+            cwd=self.folder,
+            capture_output=True,
+            check=True,
+        )
+        return orjson.loads(done.stdout)
+
+    def holders(self) -> list[str]:
+        """The command lines of all processes that hold one of the pretend devices open."""
+        devices = str(self.folder / "host" / "dev") + "/"
+        return [
+            (entry / "cmdline").read_text().replace("\0", " ")
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdigit() and any(_links(entry, devices))
+        ]
+
+    def marked(self) -> list[int]:
+        """The processes of this bed's servers, by where their files lie."""
+        ours = f"SIMULATOR_ROOT={self.folder / 'host'}".encode()
+        mark = b"SGLANG_SWEEP_MARK="
+        return [
+            int(entry.name)
+            for entry in Path("/proc").iterdir()
+            if entry.name.isdigit() and ours in (env := _environ(entry)) and mark in env
+        ]
+
+
+def _links(process: Path, devices: str) -> Iterator[str]:
+    try:
+        for link in (process / "fd").iterdir():
+            target = os.readlink(link)
+            if target.startswith(devices):
+                yield target
+    except OSError:
+        return
+
+
+def _environ(process: Path) -> bytes:
+    try:
+        return (process / "environ").read_bytes()
+    except OSError:
+        return b""
+
+
+@pytest.fixture
+def make_bed(tmp_path: Path, prefect_api: dict[str, str]):
+    """Make a simulated host that behaves as a scenario says."""
+
+    def make(scenario: str = "", lease: str = "15s") -> Bed:
+        (tmp_path / "scenario.toml").write_text(FAST + scenario)
+        host = ["--root", str(tmp_path / "host"), "--scenario", str(tmp_path / "scenario.toml")]
+        made = subprocess.run(
+            [sys.executable, "-m", "simulator.host", *host],
+            cwd=PROJECT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        config = tmp_path / "settings.toml"
+        config.write_text(f'store = "{tmp_path / "sweeps"}"\nlease = "{lease}"\n{made.stdout}')
+        environment = {**os.environ, **prefect_api, "SGLANG_SWEEP_CONFIG": str(config)}
+        return Bed(tmp_path, environment)
+
+    return make

@@ -1,0 +1,293 @@
+"""Whole sweeps on a simulated host, through the command line, a real Prefect API and the store."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+pytestmark = [pytest.mark.prefect, pytest.mark.timeout(180)]
+
+CUDNN = """
+[[fault]]
+kind = "cudnn-check"
+"""
+OOM = """
+[[fault]]
+kind = "oom-graph-capture"
+when = {cuda_graph_max_bs = {min = 256}, speculative_num_steps = 5}
+"""
+GARBAGE = """
+[[fault]]
+kind = "garbage"
+when = {cuda_graph_max_bs = 256, speculative_num_steps = 3}
+speedup = 1.5
+"""
+
+
+def by_axes(report) -> dict[tuple, dict]:
+    return {tuple(t["config"]["axes"].values()): t for t in report["trials"]}
+
+
+def runs_of(environment, kind: str, name: str) -> list[dict]:
+    """The flow or task runs whose name begins with `name`, as the Prefect API has them."""
+    url = environment["PREFECT_API_URL"]
+    query = {f"{kind}_runs": {"name": {"like_": name}}, "limit": 200}
+    return httpx.post(f"{url}/{kind}_runs/filter", json=query).json()
+
+
+def test_a_sweep_is_cured_pruned_refused_and_measured(make_bed):
+    bed = make_bed(CUDNN + OOM + GARBAGE)
+    sweep = bed.sweep(
+        name="whole",
+        axes={"cuda_graph_max_bs": [128, 256, 512], "speculative_steps": [0, 3, 5]},
+        baseline={"cuda_graph_max_bs": 512},
+        retry={"max_attempts": 2},
+    )
+    done = bed.run("run", sweep)
+    assert done.returncode == 0, done.stdout
+    report = bed.report()
+    trials = by_axes(report)
+    assert len(trials) == 9
+    assert report["state"] == "completed_with_failures"
+
+    baseline = trials[512, 0]
+    assert baseline["verdict"] == "measured"
+    assert [f["mode"] for f in baseline["failures"]] == ["cudnn-conv3d-check"]
+    assert len(baseline["attempts"]) == 2
+    assert baseline["remedies"][0]["env"] == {"SGLANG_DISABLE_CUDNN_CHECK": "1"}
+
+    cured_from_the_start = trials[128, 0]
+    assert len(cured_from_the_start["attempts"]) == 1
+    assert cured_from_the_start["remedies"][0]["env"] == {"SGLANG_DISABLE_CUDNN_CHECK": "1"}
+
+    assert trials[256, 5]["verdict"] == "pruned"
+    assert {f["mode"] for f in trials[256, 5]["failures"]} == {"oom-cuda-graph-capture"}
+    assert trials[512, 5]["verdict"] == "pruned"
+    assert trials[512, 5]["attempts"] == [], "infeasibility spreads: no launch is wasted"
+
+    assert trials[256, 3]["verdict"] == "incorrect"
+    assert report["best"]["trial_id"] == trials[128, 3]["trial_id"]
+    assert "--cuda-graph-max-bs 128" in report["best"]["command"]
+    assert "SGLANG_DISABLE_CUDNN_CHECK=1" in report["best"]["command"]
+    assert bed.holders() == []
+    assert bed.marked() == []
+
+    states = {run["state"]["name"] for run in runs_of(bed.environment, "task", "launch")}
+    assert {"LaunchFailed: cudnn-conv3d-check", "LaunchFailed: oom-cuda-graph-capture"} <= states
+    [flow] = runs_of(bed.environment, "flow", "whole simulated")
+    assert flow["state"]["name"] == "CompletedWithFailures"
+    assert "6 measured" in flow["state"]["message"]
+    log = bed.store / report["sweep_id"] / "trials" / trials[256, 5]["trial_id"] / "attempt-1"
+    assert "CUDA out of memory" in (log / "server.log").read_text()
+    assert os.access(log / "cmd.sh", os.X_OK)
+
+
+def test_repeats_are_interleaved_and_give_an_interval(make_bed):
+    bed = make_bed()
+    done = bed.run("run", bed.sweep(search={"repeats": 2}))
+    assert done.returncode == 0, done.stdout
+    report = bed.report()
+    starts = sorted(
+        (attempt["started_at"], trial["config"]["axes"]["cuda_graph_max_bs"], attempt["repeat"])
+        for trial in report["trials"]
+        for attempt in trial["attempts"]
+    )
+    assert [(size, repeat) for _, size, repeat in starts] == [
+        (128, 1),
+        (256, 1),
+        (256, 2),
+        (128, 2),
+    ]
+    assert report["best"]["objective"]["interval"] is not None
+
+
+def wait_for(condition, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "did not happen in time"
+        time.sleep(0.1)
+
+
+def measured(bed) -> list[Path]:
+    return [p for p in bed.store.glob("*/trials/*/trial.json") if '"measured"' in p.read_text()]
+
+
+def test_ctrl_c_leaves_no_process_and_the_sweep_can_be_resumed(make_bed):
+    bed = make_bed()
+    sweep = bed.sweep(axes={"cuda_graph_max_bs": [128, 160, 192]})
+    process = bed.start("run", sweep)
+    wait_for(lambda: measured(bed))
+    wait_for(bed.holders)
+    os.killpg(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, out
+    assert "--resume" in out
+    assert bed.holders() == []
+    assert bed.marked() == []
+    report = bed.report()
+    assert report["state"] == "cancelled"
+    finished = {t["trial_id"]: t for t in report["trials"] if t["verdict"] == "measured"}
+    assert finished
+
+    resumed = bed.run("run", "--resume", report["sweep_id"])
+    assert resumed.returncode == 0, resumed.stdout
+    after = bed.report()
+    assert after["sweep_id"] == report["sweep_id"]
+    assert [t["verdict"] for t in after["trials"]] == ["measured"] * 3
+    for trial in after["trials"]:
+        if trial["trial_id"] in finished:
+            assert trial["attempts"] == finished[trial["trial_id"]]["attempts"]
+
+
+def test_a_killed_run_ends_its_server_by_the_lease_and_frees_the_host(make_bed):
+    bed = make_bed(lease="2s")
+    process = bed.start("run", bed.sweep())
+    wait_for(bed.holders)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    wait_for(lambda: not bed.marked(), timeout_s=20)
+    assert bed.holders() == []
+    done = bed.run("run", bed.sweep())
+    assert done.returncode == 0, done.stdout
+
+
+def test_two_sweeps_never_share_a_host(make_bed):
+    bed = make_bed()
+    first = bed.start("run", bed.sweep(search={"repeats": 3}))
+    wait_for(bed.holders)
+    second = bed.run("run", bed.sweep())
+    os.killpg(first.pid, signal.SIGINT)
+    first.communicate(timeout=30)
+    assert second.returncode == 3
+    assert "held by sweep small" in second.stdout
+    assert "since" in second.stdout
+    assert len(list(bed.store.iterdir())) == 1, "the second began nothing"
+
+
+ABI = """
+[[fault]]
+kind = "abi-undefined-symbol"
+when = {{stack = {stack}}}
+"""
+
+
+def test_a_broken_stack_is_known_before_the_launch_and_the_next_one_is_taken(make_bed):
+    bed = make_bed(ABI.format(stack='"cu130"'))
+    done = bed.run("run", bed.sweep())
+    assert done.returncode == 0, done.stdout
+    report = bed.report()
+    for trial in report["trials"]:
+        assert trial["verdict"] == "measured"
+        assert [attempt["stack"].split("/")[-3] for attempt in trial["attempts"]] == ["cu128"]
+
+
+def test_no_fit_stack_launches_nothing_and_needs_a_person(make_bed):
+    bed = make_bed(ABI.format(stack='["cu130", "cu128"]'))
+    done = bed.run("run", bed.sweep())
+    assert done.returncode == 3, done.stdout
+    assert "no stack can serve" in done.stdout
+    assert "check_implementation" in done.stdout
+    report = bed.report()
+    assert report["state"] == "failed"
+    assert all(trial["attempts"] == [] for trial in report["trials"])
+
+
+@pytest.mark.parametrize(
+    ("fault", "mode", "verdict"),
+    [
+        ('kind = "death-mid-load"\nafter_requests = 3', "illegal-memory-access", "pruned"),
+        ('kind = "nccl-hang"', "hang-nccl-init", "stopped"),
+        ('kind = "silent-kill"', "scheduler-died-silently", "pruned"),
+    ],
+)
+def test_each_fault_gets_its_diagnosis(make_bed, fault, mode, verdict):
+    bed = make_bed(f"[[fault]]\n{fault}\nwhen = {{cuda_graph_max_bs = 256}}\n")
+    done = bed.run("run", bed.sweep(retry={"max_attempts": 2}))
+    trials = by_axes(bed.report())
+    assert trials[(128,)]["verdict"] == "measured", done.stdout
+    assert trials[(256,)]["verdict"] == verdict
+    assert {failure["mode"] for failure in trials[(256,)]["failures"]} == {mode}
+    assert done.returncode == (3 if verdict == "stopped" else 0)
+    assert bed.marked() == []
+
+
+def test_a_child_that_outlives_its_parent_is_ended_before_the_next_launch(make_bed):
+    bed = make_bed('[[fault]]\nkind = "leaky-child"\n')
+    done = bed.run("run", bed.sweep())
+    assert done.returncode == 0, done.stdout
+    assert bed.holders() == []
+
+
+def test_a_port_that_another_server_holds_is_not_taken_for_ours(make_bed):
+    bed = make_bed('[[fault]]\nkind = "port-taken"\nattempts = 1\n')
+    done = bed.run("run", bed.sweep())
+    assert done.returncode == 0, done.stdout
+    first = by_axes(bed.report())[(128,)]
+    assert [failure["mode"] for failure in first["failures"]] == ["port-in-use-http"]
+    assert first["verdict"] == "measured"
+
+
+def test_the_budget_ends_the_launches_but_not_the_report(make_bed):
+    bed = make_bed()
+    done = bed.run("run", bed.sweep(search={"budget": "1s"}))
+    assert done.returncode == 0, done.stdout
+    verdicts = sorted(trial["verdict"] for trial in bed.report()["trials"])
+    assert verdicts == ["measured", "pending"]
+
+
+def test_a_resumed_sweep_must_be_the_same(make_bed):
+    bed = make_bed()
+    bed.run("run", bed.sweep())
+    other = bed.sweep(server={"model_path": "/elsewhere", "args": {"tp": 8}})
+    done = bed.run("run", other, "--resume", "latest")
+    assert done.returncode == 2
+    assert "server changed" in done.stdout
+
+
+def test_deployments_run_on_a_worker(make_bed):
+    """`prefect deploy --all`, a worker, `deployment run --watch`: what the nightly does."""
+    bed = make_bed(CUDNN)
+    sweep = bed.sweep(name="deployed")
+    project = Path(__file__).resolve().parents[2]
+    prefect = str(Path(os.sys.executable).parent / "prefect")
+
+    def call(*words: str) -> str:
+        done = subprocess.run(
+            [prefect, *words],
+            env=bed.environment,
+            cwd=project,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    call("work-pool", "create", "gpu-hosts", "--type", "process", "--overwrite")
+    call("--no-prompt", "deploy", "--all")
+    worker = subprocess.Popen(
+        [prefect, "worker", "start", "--pool", "gpu-hosts"],
+        env=bed.environment,
+        cwd=bed.folder,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        call("deployment", "run", "sweep/sweep", "--param", f"sweep={sweep}", "--watch")
+        call("deployment", "run", "validate/validate", "--param", "host=simulated", "--watch")
+    finally:
+        os.killpg(worker.pid, signal.SIGTERM)
+        worker.wait(60)
+    report = bed.report()
+    assert report["name"] == "deployed"
+    assert [trial["verdict"] for trial in report["trials"]] == ["measured", "measured"]
+    assert json.loads(call("deployment", "inspect", "sweep/nightly", "--output", "json"))[
+        "schedules"
+    ]
