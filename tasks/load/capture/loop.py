@@ -45,6 +45,7 @@ _BUFFER_BYTES = 1 << 18
 _ANCILLARY_BYTES = 64
 _BATCH = 64  # events handled between two looks at what is due
 _IN, _OUT = 1, 4  # EPOLLIN and EPOLLOUT
+_LAST_CHUNK_BYTES = len(LAST_CHUNK)
 _FINE_WAIT_NS = 3_000_000
 _CONNECT_NS = 5_000_000_000
 
@@ -73,12 +74,14 @@ class Loop:
         self.deadlines: deque[Stream] = deque()
         self.finished: list[Stream] = []
         self.lags = array("q")
-        self.in_flight = self.opened = self.reads = self.unstamped = self.bytes = 0
+        self.in_flight = self.opened = self.unstamped = self.bytes = 0
         self.done = self.failed = self.done_reads = self.retries = 0
         self.start = self.last_arrival = self.clock_step = 0
         self.offset = clock_offset_ns()
         self.stopped = ""
         self.abandon = False
+        self.tick = self.wake = 0
+        self.read = self._reader()
 
     # -- life
 
@@ -93,55 +96,64 @@ class Loop:
                 self._handle(fd, mask)
 
     def run(self, start: int, tell: Callable[[Loop, int], None]) -> None:
-        """Carry the load from `start` (CLOCK_MONOTONIC ns) to its end; `tell` twice a second."""
+        """Carry the load from `start` (CLOCK_MONOTONIC ns) to its end; `tell` twice a second.
+
+        Most turns of this loop find a few tokens and nothing else to do, and cost little for it.
+        """
         self.start = start
-        tick = start + TICK_NS
-        connections, read = self.connections, self._read
-        while not self._over():
-            for fd, mask in self._wait(tick):
+        self.tick = start + TICK_NS
+        self._plan_wake()
+        connections, read, handle = self.connections, self.read, self._handle
+        now = now_ns()
+        while self.in_flight or (self.pending and not self.stopped):
+            for fd, mask in self._wait(self.wake - now):
                 connection = connections.get(fd)
                 if mask == _IN and connection is not None:
                     read(connection)
                 else:
-                    self._handle(fd, mask)
+                    handle(fd, mask)
             now = now_ns()
             if self.last_arrival:
                 self.lags.append(now - self.last_arrival)
                 self.last_arrival = 0
-            self._dispatch(now)
-            self._expire(now)
-            self._keep()
-            if now >= tick:
-                tick = now + TICK_NS
-                self._watch_clock()
-                tell(self, now)
+            if self.finished or self.abandon or now >= self.wake:
+                self._turn(now, tell)
+        self._keep()
         self._watch_clock()
+
+    def _turn(self, now: int, tell: Callable[[Loop, int], None]) -> None:
+        """Do what is due: send, time out, write out, tell; and find out when something will be."""
+        if self.abandon:
+            for connection in list(self.connections.values()):
+                self._lose(connection, ABANDONED, self.stopped)
+        self._dispatch(now)
+        self._expire(now)
+        self._keep()
+        if now >= self.tick:
+            self.tick = now + TICK_NS
+            self._watch_clock()
+            tell(self, now)
+        self._plan_wake()
+
+    def _plan_wake(self) -> None:
+        """Find the next moment that brings something to do even if no byte arrives."""
+        self.wake = self.tick
+        if self.deadlines:
+            self.wake = min(self.wake, self.deadlines[0].deadline)
+        if self.pending and self.in_flight < self.limit and not self.stopped:
+            self.wake = min(self.wake, self.start + self.pending[0].due)
+
+    def _wait(self, delay: int) -> list[tuple[int, int]]:
+        """Wait for the sockets at most so many ns, to a few microseconds."""
+        if delay > _FINE_WAIT_NS:  # epoll waits whole milliseconds, rounded up
+            return self.poll.poll((delay - 1_000_000) / 1e9, _BATCH)
+        if delay > 0:
+            select.select([self.poll], (), (), delay / 1e9)
+        return self.poll.poll(0, _BATCH)
 
     def stop(self, reason: str) -> None:
         """Give up what is in flight and send nothing more."""
         self.stopped, self.abandon = reason, True
-
-    def _over(self) -> bool:
-        if self.abandon:
-            for connection in list(self.connections.values()):
-                self._lose(connection, ABANDONED, self.stopped)
-            self._keep()
-        return self.in_flight == 0 and (not self.pending or bool(self.stopped))
-
-    def _wait(self, tick: int) -> list[tuple[int, int]]:
-        """Wait for the sockets until something is due, to a few microseconds."""
-        wake = tick
-        if self.deadlines:
-            wake = min(wake, self.deadlines[0].deadline)
-        if self.pending and self.in_flight < self.limit and not self.stopped:
-            wake = min(wake, self.start + self.pending[0].due)
-        delay = wake - now_ns()
-        if delay <= 0:
-            return self.poll.poll(0, _BATCH)
-        if delay > _FINE_WAIT_NS:  # epoll waits whole milliseconds, rounded up
-            return self.poll.poll((delay - 1_000_000) / 1e9, _BATCH)
-        select.select([self.poll], (), (), delay / 1e9)
-        return self.poll.poll(0, _BATCH)
 
     # -- sending
 
@@ -237,37 +249,41 @@ class Loop:
         if not connection.connected or mask & _OUT:
             self._writable(connection)
         if mask & ~_OUT and connection.connected and fd in self.connections:
-            self._read(connection)
+            self.read(connection)
 
-    def _read(self, connection: Connection) -> None:
-        stream = connection.stream
-        try:
-            count, ancillary, _, _ = connection.recvmsg_into(self.buffers, _ANCILLARY_BYTES)
-        except BlockingIOError:
-            return
-        except OSError as error:
-            self._lose(connection, RESET, error.strerror or str(error))
-            return
-        if not count or stream is None:
-            self._lose(connection, EOF, "the server closed the connection")
-            return
-        if ancillary:
-            seconds, nanoseconds = _TIMESPEC(ancillary[0][2])
-            arrived = seconds * 1_000_000_000 + nanoseconds + self.offset
-        else:
-            arrived = now_ns()
-            self.unstamped += 1
-        self.last_arrival = arrived
-        raw = stream.raw
-        raw += self.view[:count]
-        stream.times.append(arrived)
-        stream.sizes.append(len(raw))
-        self.reads += 1
-        if stream.frame == CHUNKED:
-            if raw.endswith(LAST_CHUNK):
-                self._complete(connection, stream, arrived)
-        elif (stream.frame >= 0 or stream.framed()) and len(raw) >= stream.frame:
-            self._complete(connection, stream, arrived)
+    def _reader(self) -> Callable[[Connection], None]:
+        """The function that reads a socket once: it runs for every token, hence no lookups."""
+        buffers, view, complete = self.buffers, self.view, self._complete
+
+        def read(connection: Connection) -> None:
+            stream = connection.stream
+            try:
+                count, ancillary, _, _ = connection.recvmsg_into(buffers, _ANCILLARY_BYTES)
+            except BlockingIOError:
+                return
+            except OSError as error:
+                self._lose(connection, RESET, error.strerror or str(error))
+                return
+            if not count or stream is None:
+                self._lose(connection, EOF, "the server closed the connection")
+                return
+            if ancillary:
+                seconds, nanoseconds = _TIMESPEC(ancillary[0][2])
+                arrived = seconds * 1_000_000_000 + nanoseconds + self.offset
+            else:
+                arrived = now_ns()
+                self.unstamped += 1
+            self.last_arrival = arrived
+            piece = view[:count].tobytes()
+            stream.pieces.append(piece)
+            stream.times.append(arrived)
+            if stream.frame == CHUNKED and count >= _LAST_CHUNK_BYTES:
+                if piece.endswith(LAST_CHUNK):  # as `Stream.ended` says, without the call
+                    complete(connection, stream, arrived)
+            elif stream.ended():
+                complete(connection, stream, arrived)
+
+        return read
 
     # -- ending
 
@@ -290,7 +306,7 @@ class Loop:
         if stream is None:
             return
         # The server may have closed a kept-alive connection before it saw this request.
-        stale = connection.waited and not stream.raw and ending in (EOF, RESET)
+        stale = connection.waited and not stream.pieces and ending in (EOF, RESET)
         if stale and not stream.retries and not self.stopped:
             stream.retries = 1
             self.retries += 1
@@ -328,8 +344,7 @@ class Loop:
     def _keep(self) -> None:
         """Write out what has ended, and let go of its memory."""
         for stream in self.finished:
-            stream.write_to(self.out)
-            self.bytes += len(stream.raw)
+            self.bytes += stream.write_to(self.out)
             stream.release()
         self.finished.clear()
 
@@ -345,6 +360,12 @@ class Loop:
                 os.unlink(self.out.name)
             os._exit(1)
         self.stop(said.decode("utf-8", "replace").partition(" ")[2].strip() or "stopped")
+
+    @property
+    def reads(self) -> int:
+        """Reads so far, of the streams that have ended and of those that go on."""
+        live = (c.stream for c in self.connections.values())
+        return self.done_reads + sum(len(stream.times) for stream in live if stream is not None)
 
     def _watch_clock(self) -> None:
         offset = clock_offset_ns()

@@ -6,6 +6,7 @@ import socket
 import struct
 import time
 from array import array
+from itertools import accumulate
 from typing import Any, BinaryIO
 
 HEADER = struct.Struct("<6q4i")
@@ -49,11 +50,10 @@ class Stream:
         "frame",
         "index",
         "keep_alive",
-        "raw",
+        "pieces",
         "request",
         "retries",
         "sent",
-        "sizes",
         "times",
     )
 
@@ -62,53 +62,63 @@ class Stream:
         self.due = due
         self.request = request
         self.sent = self.closed = self.deadline = 0
-        self.raw = bytearray()
+        self.pieces: list[bytes] = []
         self.times = array("q")
-        self.sizes = array("q")
         self.frame = NO_HEAD
         self.keep_alive = True
         self.ending = -1
         self.error = ""
         self.retries = 0
 
-    def framed(self) -> bool:
-        """Learn from the response's head how it ends; whether its length is known by now."""
+    def ended(self) -> bool:
+        """Whether the last piece completes the answer; it is asked after every piece."""
+        if self.frame == NO_HEAD:
+            self._learn_frame()
+        if self.frame == CHUNKED:
+            last = self.pieces[-1]
+            if len(last) < len(LAST_CHUNK):  # the end may be spread over several pieces
+                last = b"".join(self.pieces[-len(LAST_CHUNK) :])
+            return last.endswith(LAST_CHUNK)
+        return 0 <= self.frame <= sum(map(len, self.pieces))
+
+    def _learn_frame(self) -> None:
+        """Learn from the response's head how it ends, once all of the head is there."""
         head, body = self._head()
-        if self.frame == UNTIL_EOF or not head:
-            return False
+        if not head:
+            return
         self.keep_alive = head.startswith(b"http/1.1") and b"\r\nconnection: close" not in head
         length = head.partition(b"\r\ncontent-length:")[2].split(b"\r\n", 1)[0].strip()
         if b"\r\ntransfer-encoding: chunked" in head:
-            self.frame = len(self.raw) if self.raw.endswith(LAST_CHUNK) else CHUNKED
+            self.frame = CHUNKED
         else:
             self.frame = body + int(length) if length.isdigit() else UNTIL_EOF
-        return self.frame >= 0
 
     def _head(self) -> tuple[bytes, int]:
         """The head in lower case and where the body begins; empty until all of it is there."""
-        start, end = 0, self.raw.find(b"\r\n\r\n")
+        raw = b"".join(self.pieces)
+        start, end = 0, raw.find(b"\r\n\r\n")
         while end >= 0:
-            head = bytes(self.raw[start : end + 2]).lower()
+            head = raw[start : end + 2].lower()
             if not head.startswith(b"http/1.1 1"):  # 100 Continue: the real head follows
                 return head, end + 4
-            start, end = end + 4, self.raw.find(b"\r\n\r\n", end + 4)
+            start, end = end + 4, raw.find(b"\r\n\r\n", end + 4)
         return b"", 0
 
-    def write_to(self, out: BinaryIO) -> None:
-        """Append this stream to the job's file."""
+    def write_to(self, out: BinaryIO) -> int:
+        """Append this stream to the job's file; return how many bytes the response has."""
         error = self.error.encode("utf-8", "replace")
+        raw, sizes = b"".join(self.pieces), array("q", accumulate(map(len, self.pieces)))
         times = (self.index, self.due, self.sent, self.closed)
-        sizes = (len(self.times), len(self.raw), len(error))
-        out.write(HEADER.pack(*times, *sizes, self.ending, self.retries, 0))
-        out.write(self.times.tobytes())
-        out.write(self.sizes.tobytes())
-        out.write(error)
-        out.write(self.raw)
+        lengths = (len(self.times), len(raw), len(error))
+        out.write(HEADER.pack(*times, *lengths, self.ending, self.retries, 0))
+        for part in (self.times, sizes, error, raw):
+            out.write(part)
+        return len(raw)
 
     def release(self) -> None:
         """Let go of everything large."""
-        self.raw, self.request = bytearray(), b""
-        self.times = self.sizes = array("q")
+        self.pieces, self.request = [], b""
+        self.times = array("q")
 
 
 class Connection:
