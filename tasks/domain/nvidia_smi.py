@@ -88,15 +88,22 @@ def parse_gpus(text: str) -> tuple[GpuFacts, ...]:
 
 def parse_samples(text: str, at: float, monotonic_ns: int) -> tuple[GpuSample, ...]:
     """Read the answer to `SAMPLE_QUERY`, taken at the given moment."""
-    return tuple(
-        GpuSample(
-            at,
-            monotonic_ns,
-            int(row[0]),
-            *(_number(field) for field in row[1:-1]),
-            throttle=throttles(row[-1]),
-        )
-        for row in _rows(text, len(_SAMPLE_FIELDS))
+    return tuple(_sample(row, at, monotonic_ns) for row in _rows(text, len(_SAMPLE_FIELDS)))
+
+
+def _sample(row: Sequence[str], at: float, monotonic_ns: int) -> GpuSample:
+    power, sm_clock, memory_clock, temperature, memory, utilization = map(_number, row[1:-1])
+    return GpuSample(
+        at=at,
+        monotonic_ns=monotonic_ns,
+        index=int(row[0]),
+        power_w=power,
+        sm_clock_mhz=sm_clock,
+        memory_clock_mhz=memory_clock,
+        temperature_c=temperature,
+        memory_used_mib=memory,
+        utilization_percent=utilization,
+        throttle=throttles(row[-1]),
     )
 
 
