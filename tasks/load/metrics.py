@@ -29,6 +29,7 @@ Ours beyond that:
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,6 +58,22 @@ class Window:
         return (self.end_ns - self.start_ns) / _NS_PER_S
 
 
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """The chunks of many requests in columns, request after request.
+
+    `tokens` are those that a chunk brought, `gaps` the ns since the same request's chunk before.
+    `follows` marks the chunks whose gap counts for ITL: not a request's first, nor one whose
+    predecessor came before any text. `finished` marks the chunks of finished requests.
+    """
+
+    times: Times
+    tokens: Times
+    gaps: Times
+    follows: NDArray[np.bool_]
+    finished: NDArray[np.bool_]
+
+
 def compute_metrics(
     records: Sequence[RequestRecord],
     concurrency: int | None = None,
@@ -72,9 +89,10 @@ def compute_metrics(
     metrics = _counts(measured, finished, duration_s)
     if duration_s > 0:
         metrics |= _rates(metrics, finished, duration_s)
-    metrics |= _latencies(finished)
-    metrics |= _peaks(measured)
-    steady = steady_throughput(measured, concurrency)
+    chunks = chunks_of(measured)
+    metrics |= _latencies(finished, chunks)
+    metrics |= _peaks(measured, chunks)
+    steady = steady_throughput(measured, concurrency, chunks)
     if steady is not None:
         metrics["steady_output_throughput"] = steady
     accept_length = accepted(finished) or accept_length
@@ -112,12 +130,24 @@ def tpot_ns(record: RequestRecord) -> float | None:
     return (record.end_ns - record.intended_ns - first) / (tokens - 1)
 
 
-def gaps_of(record: RequestRecord) -> tuple[Times, Times]:
-    """The gaps in ns between a request's chunks, from its first text on, and their tokens."""
-    arrivals = np.array(record.arrival_ns, np.int64)
-    counts = np.array(record.cumulative_tokens, np.int64)
-    first = int(np.searchsorted(arrivals, record.first_text_ns or 0))
-    return np.diff(arrivals[first:]), np.diff(counts[first:])
+def chunks_of(records: Sequence[RequestRecord]) -> Chunks:
+    """Put the chunks of all requests into columns: once, since there may be millions."""
+    lengths = np.array([len(record.arrival_ns) for record in records], np.int64)
+    count = int(lengths.sum())
+    times = _column((record.arrival_ns for record in records), count)
+    counts = _column((record.cumulative_tokens for record in records), count)
+    starts = (np.cumsum(lengths) - lengths)[lengths > 0]
+    tokens, gaps = np.diff(counts, prepend=0), np.diff(times, prepend=0)
+    tokens[starts] = counts[starts]
+    first_text = np.array([record.first_text_ns or 0 for record in records], np.int64)
+    follows = times - gaps >= np.repeat(first_text, lengths)
+    follows[starts] = False
+    finished = [record.outcome is RequestOutcome.FINISHED for record in records]
+    return Chunks(times, tokens, gaps, follows, np.repeat(np.array(finished, bool), lengths))
+
+
+def _column(parts: Iterable[Sequence[int]], count: int) -> Times:
+    return np.fromiter(chain.from_iterable(parts), np.int64, count)
 
 
 def accepted(finished: Iterable[RequestRecord]) -> float | None:
@@ -151,14 +181,19 @@ def steady_window(records: Sequence[RequestRecord], concurrency: int | None) -> 
     return window if window.end_ns > window.start_ns else None
 
 
-def steady_throughput(records: Sequence[RequestRecord], concurrency: int | None) -> float | None:
-    """Tokens a second that arrived within the steady window, failed requests' included."""
+def steady_throughput(
+    records: Sequence[RequestRecord], concurrency: int | None, chunks: Chunks | None = None
+) -> float | None:
+    """Tokens a second that arrived within the steady window, failed requests' included.
+
+    `chunks` are those of the records, where the caller has them already.
+    """
     window = steady_window(records, concurrency)
     if window is None:
         return None
-    times, tokens = _all_tokens(records)
-    inside = (times > window.start_ns) & (times <= window.end_ns)
-    return float(tokens[inside].sum()) / window.length_s
+    chunks = chunks or chunks_of(records)
+    inside = (chunks.times > window.start_ns) & (chunks.times <= window.end_ns)
+    return float(chunks.tokens[inside].sum()) / window.length_s
 
 
 def mean_in_flight(records: Sequence[RequestRecord], window: Window) -> float:
@@ -197,8 +232,9 @@ def _rates(
     }
 
 
-def _latencies(finished: Sequence[RequestRecord]) -> dict[str, float]:
-    gaps, tokens = _all_gaps(finished)
+def _latencies(finished: Sequence[RequestRecord], chunks: Chunks) -> dict[str, float]:
+    counted = chunks.follows & chunks.finished
+    gaps, tokens = chunks.gaps[counted], chunks.tokens[counted]
     e2e = [record.end_ns - record.intended_ns for record in finished]
     first = [record.arrival_ns[0] - record.intended_ns for record in finished if record.arrival_ns]
     found = _statistics("ttft", _known(map(ttft_ns, finished)))
@@ -226,28 +262,12 @@ def _known(values: Iterable[float | None]) -> Values:
     return np.array([value for value in values if value is not None], np.float64)
 
 
-def _all_gaps(records: Sequence[RequestRecord]) -> tuple[Times, Times]:
-    pairs = [gaps_of(record) for record in records]
-    empty = np.empty(0, np.int64)
-    gaps, tokens = ([pair[side] for pair in pairs] for side in (0, 1))
-    return np.concatenate([empty, *gaps]), np.concatenate([empty, *tokens])
-
-
-def _all_tokens(records: Sequence[RequestRecord]) -> tuple[Times, Times]:
-    """Arrival and number of the tokens of every chunk of every request."""
-    empty = np.empty(0, np.int64)
-    times = [np.array(record.arrival_ns, np.int64) for record in records]
-    tokens = [np.diff(np.array((0, *record.cumulative_tokens), np.int64)) for record in records]
-    return np.concatenate([empty, *times]), np.concatenate([empty, *tokens])
-
-
-def _peaks(measured: Sequence[RequestRecord]) -> dict[str, float]:
+def _peaks(measured: Sequence[RequestRecord], chunks: Chunks) -> dict[str, float]:
     if not measured:
         return {}
-    times, tokens = _all_tokens(measured)
     start = min(record.intended_ns for record in measured)
-    seconds = (times - start) // int(_NS_PER_S)
-    by_second = np.bincount(np.maximum(seconds, 0), weights=tokens) if times.size else [0]
+    seconds = np.maximum((chunks.times - start) // int(_NS_PER_S), 0)
+    by_second = np.bincount(seconds, weights=chunks.tokens) if seconds.size else [0]
     # An end and a send at the same moment don't overlap: ends (-1) sort before sends (+1).
     edges = [(r.sent_ns, 1) for r in measured] + [(r.end_ns, -1) for r in measured]
     in_flight = np.cumsum([step for _, step in sorted(edges)])

@@ -31,8 +31,8 @@ def read_usual(raw: bytes, sizes: Sequence[int], times: Sequence[int]) -> Trace 
     try:
         ends, trace = _count(parts, sizes, times)
         _note_first_text(raw, ends, sizes, times, trace)
-        last = raw.rindex(_DATA, 0, ends[-1])
-        note_meta(_event(raw, last, ends[-1]).get("meta_info") or {}, trace)
+        last = _event(raw, ends[-2] if len(ends) > 1 else 0, ends[-1])
+        note_meta(last.get("meta_info") or {}, trace)
     except (ValueError, IndexError):  # a number, an event or its data cut in two by a chunk
         return None
     trace.done_ns = times[bisect_left(sizes, done + len(_DONE))]
@@ -71,16 +71,16 @@ def _note_first_text(
     """Parse the events from the first on, until one has a text."""
     before = 0
     for end in ends:
-        event = _event(raw, raw.index(_DATA, before), end)
+        event = _event(raw, before, end)
         if event["text"]:
             trace.note_text(event["text"], times[bisect_left(sizes, end)])
             return
         before = end
 
 
-def _event(raw: bytes, start: int, end: int) -> dict[str, Any]:
-    """Parse the event that begins with its `data: ` at `start`."""
-    event = orjson.loads(raw[start + len(_DATA) : end - 2])
+def _event(raw: bytes, before: int, end: int) -> dict[str, Any]:
+    """Parse the event that ends at `end`, the one before it having ended at `before`."""
+    event = orjson.loads(raw[raw.index(_DATA, before) + len(_DATA) : end - 2])
     if not isinstance(event, dict) or not isinstance(event.get("text"), str):
         raise ValueError("not an event of /generate")
     return event

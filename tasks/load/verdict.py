@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.domain.measurement import RequestOutcome, RequestRecord, RunVerdict, Validity
-from tasks.load.metrics import mean_in_flight, output_tokens, steady_window
+from tasks.load.metrics import chunks_of, mean_in_flight, output_tokens, steady_window
 from tasks.load.target import Level
 from tasks.load.workers import CaptureFacts
 
@@ -243,8 +243,10 @@ def _client_behind(evidence: Evidence) -> str | None:
     did arrive together, and those only where the client was late.
     """
     lag_ms, gap_ms = evidence.facts.lag_p99_ns / 1e6, evidence.metrics.get("median_icl_ms", 0.0)
+    if lag_ms <= max(gap_ms, LEAST_LATE_MS):
+        return None
     merged = merged_share(evidence.finished)
-    if lag_ms <= max(gap_ms, LEAST_LATE_MS) or merged <= MOST_MERGED_SHARE:
+    if merged <= MOST_MERGED_SHARE:
         return None
     return (
         f"the load client read {lag_ms:.1f} ms late (99th percentile), "
@@ -252,11 +254,11 @@ def _client_behind(evidence: Evidence) -> str | None:
     )
 
 
-def merged_share(records: Iterable[RequestRecord]) -> float:
+def merged_share(records: Sequence[RequestRecord]) -> float:
     """Share of the chunks, after each request's first, that have the time of the one before."""
-    gaps = [np.diff(np.array(record.arrival_ns, np.int64)) for record in records]
-    every = np.concatenate([np.empty(0, np.int64), *gaps])
-    return float((every == 0).mean()) if every.size else 0.0
+    chunks = chunks_of(records)
+    gaps = chunks.gaps[chunks.follows]
+    return float((gaps == 0).mean()) if gaps.size else 0.0
 
 
 def _clock_stepped(evidence: Evidence) -> str | None:
