@@ -5,36 +5,33 @@ from typing import Any
 import httpx
 
 from tasks.domain.answer import Answer
-from tasks.domain.sglang import GENERATE, HEALTH_GENERATE, MODEL_INFO, SERVER_INFO
+from tasks.domain.sglang import GENERATE, MODEL_INFO, SERVER_INFO
 
 
 async def generates(base_url: str, timeout_s: float) -> bool:
-    """Whether the server truly generates: its own probe, or one token where it has none."""
-    try:
-        async with httpx.AsyncClient(timeout=timeout_s) as client:
-            answer = await client.get(base_url + HEALTH_GENERATE)
-            if answer.status_code == httpx.codes.NOT_FOUND:
-                answer = await client.post(base_url + GENERATE, json=_one_token())
-            return answer.is_success
-    except httpx.HTTPError:
-        return False
+    """Whether the server truly generates: one token, asked for as any client would.
 
-
-def _one_token() -> dict[str, object]:
-    return {"text": "Hello", "sampling_params": {"max_new_tokens": 1, "temperature": 0}}
+    Its own probes have answered 200 before it could, and while something else ran.
+    """
+    return not (await complete(base_url, "Hello", 1, timeout_s)).error
 
 
 async def complete(base_url: str, prompt: str, max_tokens: int, timeout_s: float) -> Answer:
     """Generate greedily from one prompt; a failure is an answer with an error."""
     body = {"text": prompt, "sampling_params": {"max_new_tokens": max_tokens, "temperature": 0}}
     try:
-        async with httpx.AsyncClient(timeout=timeout_s) as client:
+        async with _client(timeout_s) as client:
             answer = await client.post(base_url + GENERATE, json=body)
             if not answer.is_success:
                 return Answer(prompt, "", error=f"HTTP {answer.status_code}: {answer.text[:200]}")
             return _answer(prompt, answer.json())
     except (httpx.HTTPError, ValueError) as error:
         return Answer(prompt, "", error=f"{type(error).__name__}: {error}")
+
+
+def _client(timeout_s: float) -> httpx.AsyncClient:
+    """A client that goes straight to the server, whatever proxy the environment names."""
+    return httpx.AsyncClient(timeout=timeout_s, trust_env=False)
 
 
 def _answer(prompt: str, content: object) -> Answer:
@@ -49,7 +46,7 @@ def _answer(prompt: str, content: object) -> Answer:
 async def facts(base_url: str, timeout_s: float = 30.0) -> dict[str, Any]:
     """The server's own account of itself (server_info over model_info); empty where it has none."""
     found: dict[str, Any] = {}
-    async with httpx.AsyncClient(timeout=timeout_s) as client:
+    async with _client(timeout_s) as client:
         for paths in (MODEL_INFO, SERVER_INFO):
             for path in paths:
                 try:
