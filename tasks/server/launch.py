@@ -21,11 +21,16 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long to wait for what, seconds."""
+    """How long to wait for what, seconds.
+
+    `certain_s` is how long a lost launch is watched on: its process may explain itself and end,
+    or a port change hands.
+    """
 
     ready_s: float
     stall_s: float
     grace_s: float
+    certain_s: float = 5.0
 
 
 async def start(

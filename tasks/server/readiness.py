@@ -19,9 +19,7 @@ from tasks.server.log import LogState, follow
 
 FatalLine = Callable[[str], bool]
 
-_DEATH_S = 5.0
 _PROBE_S = 20.0
-_STOLEN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +94,9 @@ def _given_up(signs: _Signs, watched: Watched, patience: Patience) -> str | None
     now = time.monotonic()
     if not watched.running:
         return f"the process ended with exit status {watched.exit_code}"
-    if signs.fatal_since is not None and now - signs.fatal_since > _DEATH_S:
+    if signs.fatal_since is not None and now - signs.fatal_since > patience.certain_s:
         return "the log holds a fatal error"
-    if signs.stolen_since is not None and now - signs.stolen_since > _STOLEN_S:
+    if signs.stolen_since is not None and now - signs.stolen_since > patience.certain_s:
         return "another server holds the port"
     if now - signs.life > patience.stall_s:
         return f"no sign of life for {patience.stall_s:.0f} s"
