@@ -66,8 +66,8 @@ async def test_the_lock_is_free_after_the_block_even_when_cancelled(host: Host) 
 
 
 async def test_the_heartbeat_outlasts_the_lease(host: Host) -> None:
-    async with hold(host, "us", "token-1", 1.0, 0) as held:
-        await asyncio.sleep(2.0)
+    async with hold(host, "us", "token-1", 0.8, 0) as held:
+        await asyncio.sleep(1.2)
         assert not held.lost.is_set()
         with pytest.raises(HostLocked):
             async with hold(host, "they", "token-2", 1.0, 0):
@@ -97,7 +97,7 @@ async def test_the_heartbeat_keeps_the_servers_that_were_added(host: Host, tmp_p
         held.folders.add(str(folder))
         argv = [sys.executable, "-c", "import time; time.sleep(1000)"]
         await host.start(argv, env={}, folder=str(folder), mark="kept", lease_s=1.0, grace_s=0.1)
-        await asyncio.sleep(2.0)
+        await asyncio.sleep(1.3)
         assert (await host.watch(str(folder), "kept", 0)).running
         held.folders.clear()
         (server,) = await host.ours("kept")

@@ -114,7 +114,7 @@ async def test_a_renewed_lease_keeps_the_server(host: Host, tmp_path: Path) -> N
         "token": "nobody's",
         "folders": [str(tmp_path / "server")],
     }
-    for _ in range(8):
+    for _ in range(5):
         await asyncio.sleep(0.25)
         assert (await host.ask("renew", request))["ours"] is False
     assert all(map(alive, tree))
