@@ -15,7 +15,7 @@ from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from settings.invalid import InvalidSettings
-from tasks.domain.errors import ExitStatus, SweepError
+from tasks.domain.errors import ExitStatus, InputError, SweepError
 
 
 class _Out(Console):
@@ -39,6 +39,7 @@ app = App(
     version=_version,
     console=out,
     error_console=err,
+    result_action="return_value",
     help="Find the fastest correct SGLang server configuration on a GPU host.",
     help_epilogue="""Start with `sglang-sweep demo`: a whole sweep on a simulated host.
 
@@ -167,6 +168,8 @@ def run(
     from settings.application import load
     from settings.sweep_file import read_sweep
 
+    if file is None and resume is None:
+        raise InputError("run", ["give a sweep file, or --resume with a sweep's id"])
     settings, _ = load()
     sweep = None if file is None else read_sweep(file, overrides, host)
     return _ended(run_sweep(sweep, resume, settings, out))
