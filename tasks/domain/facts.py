@@ -97,10 +97,11 @@ class StackFacts:
 
     `flags` are the names of the launch options that the installed SGLang knows, without dashes
     and underscored, and `options` what is known of each; empty where they could not be read, and
-    `flags_error` says why; `gpus_error` why nvidia-smi told of no GPU. `distributions` are the installed wheels that matter, by their name on
-    the package index, and `pins` the versions of them that SGLang's wheel asks for. `startup` is
-    what the interpreter complained of before it ran anything, such as a sitecustomize that raises;
-    `error` says why it can't be run at all, and everything else is empty then.
+    `flags_error` says why. `gpus_error` says why nvidia-smi told of no GPU. `distributions` are
+    the installed wheels that matter, by their name on the package index, and `pins` the versions
+    of them that SGLang's wheel asks for. `startup` is what the interpreter complained of before
+    it ran anything, such as a sitecustomize that raises; `error` says why it can't be run at all,
+    and everything else is empty then.
     """
 
     interpreter: str

@@ -1,8 +1,10 @@
 """Real processes for tests: start them, see whether they live, wait for what they do."""
 
+import contextlib
 import glob
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -56,7 +58,9 @@ def running(
         assert process.stdout.readline(), "the program ended before it said a word"
         yield process
     finally:
-        process.kill()
+        # It leads a session of its own: what it started goes with it.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
