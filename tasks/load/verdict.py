@@ -25,7 +25,7 @@ MOST_CACHED_SHARE = 0.1
 MOST_BUSY = 0.9
 """Share of its time a load process may compute before it can't keep up with bursts."""
 
-MOST_LATE_SHARE = 0.02
+MOST_LATE_SHARE = 0.05
 """Lateness of the sends, relative to the latency: of the mean (closed) or the 99th percentile."""
 
 LEAST_LATE_MS = 2.0
@@ -35,6 +35,7 @@ MOST_RATE_ERROR = 0.01
 LEAST_IN_FLIGHT_SHARE = 0.9
 MOST_MERGED_SHARE = 0.01
 LEAST_BUSY_S = 0.5
+MOST_STARVED_SHARE = 0.05
 MOST_GROWTH = 1.5
 LEAST_FOR_GROWTH = 40
 _CLOCK_STEP_NS = 1_000_000
@@ -177,7 +178,14 @@ def _late(evidence: Evidence) -> str | None:
     if late <= max(bound, LEAST_LATE_MS):
         return None
     kind = "on average" if closed else "at the 99th percentile"
-    return f"requests were sent {late:.1f} ms late {kind}: the client can't keep up"
+    return f"requests were sent {late:.1f} ms late {kind}: {_why_late(evidence)}"
+
+
+def _why_late(evidence: Evidence) -> str:
+    """Whether the load client was too slow, or had no core to run on."""
+    if evidence.facts.starved_s > MOST_STARVED_SHARE * evidence.metrics["duration"]:
+        return f"the client waited {evidence.facts.starved_s:.1f} s for a core of a busy machine"
+    return "the client can't keep up"
 
 
 def _rate_missed(evidence: Evidence) -> str | None:

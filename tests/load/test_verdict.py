@@ -134,6 +134,12 @@ def test_one_late_send_of_a_closed_loop_is_nothing():
     )
 
 
+def test_a_client_without_a_core_is_not_called_slow():
+    late, facts = [5.0] * 100, replace(HEALTHY, starved_s=2.0)
+    (reason,) = judge(evidence(one_after_the_other(100), facts=facts, late_ms=late)).reasons
+    assert reason.endswith("the client waited 2.0 s for a core of a busy machine")
+
+
 def test_the_rate_is_compared_with_the_schedule_as_drawn():
     level = Level(request_rate=20.0)
     punctual = [answered(i, sent_ms=50 * i) for i in range(10)]
