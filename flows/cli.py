@@ -56,7 +56,13 @@ Overrides = Annotated[tuple[str, ...], Parameter(name="--set", negative=())]
 
 def main() -> None:
     """Run one command and turn whatever it ends with into an exit status."""
-    sys.exit(run_command(sys.argv[1:]))
+    status = run_command(sys.argv[1:])
+    if "prefect" in sys.modules:
+        # Prefect's log and event threads wait at exit for an API that may have gone: for ever.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    sys.exit(status)
 
 
 def run_command(words: list[str]) -> int:
@@ -395,6 +401,6 @@ def show_settings(*, as_json: AsJson = False) -> None:
 
 def _ended(work: Coroutine[Any, Any, int | None]) -> int:
     """Run to the end; Ctrl-C cancels the work, which cleans up."""
-    import asyncio
+    from flows.commands.interrupt import run_interruptible
 
-    return asyncio.run(work) or ExitStatus.OK
+    return run_interruptible(work) or ExitStatus.OK

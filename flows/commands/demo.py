@@ -3,7 +3,6 @@
 The simulator is a program of its own: it is run, never imported.
 """
 
-import asyncio
 import json
 import os
 import statistics
@@ -16,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from flows.commands.interrupt import run_interruptible
 from flows.commands.run import run_sweep
 from settings.application import CONFIG_VARIABLE, load
 from settings.quantities import show_duration
@@ -52,7 +52,7 @@ def run_demo(folder: Path, out: Console, err: Console, *, fresh: bool) -> int:
         "It will fail here and there on purpose.\n"
     )
     started = time.monotonic()
-    status = asyncio.run(run_sweep(sweep, None, settings, out, str(folder / "prefect")))
+    status = run_interruptible(run_sweep(sweep, None, settings, out, str(folder / "prefect")))
     if status == ExitStatus.OK:
         _hold_against_truth(folder, out)
     out.print(f"\ntook {show_duration(time.monotonic() - started)}; to look at it again:")

@@ -6,6 +6,7 @@ with us, however we end.
 """
 
 import asyncio
+import contextlib
 import ctypes
 import os
 import signal
@@ -55,16 +56,19 @@ async def prefect_api(home: str | None = None) -> AsyncIterator[str]:
         await _until_healthy(server, url)
         os.environ["PREFECT_API_URL"] = url
         yield url
-        await _flush_logs()
     finally:
+        await asyncio.shield(_flush_logs())
         _end(server)
 
 
 async def _flush_logs() -> None:
     """Send what Prefect still has to log, lest it complain of an API that has gone."""
+    if "prefect.flows" not in sys.modules:
+        return
     from prefect.logging.handlers import APILogHandler
 
-    await APILogHandler.aflush()
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(APILogHandler.aflush(), 5.0)
 
 
 def _configured() -> str | None:

@@ -13,6 +13,7 @@ from settings.sweep import Sweep
 from tasks.domain.errors import ExitStatus
 from tasks.domain.progress import Progress, report
 from tasks.results.conclusion import NEEDS_PERSON
+from tasks.results.store import sweep_ids
 
 
 async def run_sweep(
@@ -23,6 +24,7 @@ async def run_sweep(
     prefect_home: str | None = None,
 ) -> int:
     """Run a sweep to its end and print the report; the exit status says how it ended."""
+    known = _newest(settings)
     with shown(out):
         report(Progress("start", detail="waiting for the Prefect API"))
         async with prefect_api(prefect_home):
@@ -32,7 +34,8 @@ async def run_sweep(
             try:
                 state = await sweep_flow(sweep, resume, return_state=True)
             except asyncio.CancelledError:
-                _tell_how_to_resume(out, settings)
+                if (begun := resume or _newest(settings)) and begun != known:
+                    out.print(f"finished trials are kept: sglang-sweep run --resume {begun}")
                 raise
         sweep_id = await data_of(state, str)
     print_stored(sweep_id, out, write=False)
@@ -43,11 +46,6 @@ async def run_sweep(
     return ExitStatus.HOST_NEEDS_PERSON if needs_person else ExitStatus.NOTHING_FEASIBLE
 
 
-def _tell_how_to_resume(out: Console, settings: Settings) -> None:
-    """After Ctrl-C: what is kept and how to go on."""
-    from tasks.results.store import list_sweeps
-
-    sweeps = list_sweeps(Path(settings.store)).sweeps
-    if sweeps:
-        newest = sweeps[0].sweep_id
-        out.print(f"interrupted; finished trials are kept: sglang-sweep run --resume {newest}")
+def _newest(settings: Settings) -> str | None:
+    """The newest sweep of the store."""
+    return next(iter(sweep_ids(Path(settings.store))), None)
