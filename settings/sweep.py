@@ -136,7 +136,20 @@ class Objective(Strict):
     """The level that counts, for a workload with levels of request rate."""
 
     goal: Literal["maximize", "minimize"] = "maximize"
-    """Whether more is better."""
+    """Whether more is better; where a latency is the metric and nothing is said, less is."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _less_latency_is_better(cls, value: object) -> object:
+        if isinstance(value, dict) and str(value.get("metric")).endswith("_ms"):
+            return {"goal": "minimize", **value}
+        return value
+
+    @model_validator(mode="after")
+    def _sensible_goal(self) -> Self:
+        if self.goal == "maximize" and self.metric.endswith("_ms"):
+            raise ValueError(f".goal: maximizing {self.metric} finds the slowest; say minimize")
+        return self
 
 
 class Constraint(Strict):

@@ -96,6 +96,10 @@ def faults_of(path: Path, text: str | bytes = "", *overrides: str) -> list[str]:
             "objective: {goal: maximise}",
             "objective.goal: 'maximise' is not valid: input should be 'maximize' or 'minimize'",
         ),
+        (
+            "objective: {metric: p99_ttft_ms, goal: maximize}",
+            "objective.goal: maximizing p99_ttft_ms finds the slowest; say minimize",
+        ),
         ("constraints: [{metric: p99_ttft_ms}]", "constraints.0: give max or min"),
         (
             "constraints: [{metric: p99_ttft_ms, min: 5, max: 3}]",

@@ -87,6 +87,14 @@ def test_an_objective_and_constraints_at_levels_that_exist():
         sweep(workloads=workloads)
 
 
+def test_less_latency_is_better_unless_the_metric_is_none():
+    assert sweep(objective={"metric": "p99_ttft_ms"}).objective.goal == "minimize"
+    assert sweep(objective={"metric": "request_throughput"}).objective.goal == "maximize"
+    assert sweep(objective={"goal": "minimize"}).objective.metric == "output_throughput"
+    with pytest.raises(ValidationError, match="maximizing mean_itl_ms finds the slowest"):
+        sweep(objective={"metric": "mean_itl_ms", "goal": "maximize"})
+
+
 def test_nothing_changes_afterwards():
     with pytest.raises(ValidationError, match="frozen"):
         sweep().name = "other"  # type: ignore[misc]
