@@ -1,16 +1,28 @@
 """Every combination of the axes' values, less what is excluded, the baseline first."""
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from settings.axes import Scalar, normal
 from settings.sweep import Sweep
 from tasks.domain.configuration import Trial
+from tasks.domain.errors import InputError
 from tasks.search.axes import configure
+
+MOST = 100_000
+"""Combinations of a grid; so many take a few seconds to plan."""
 
 
 def plan_trials(sweep: Sweep) -> tuple[Trial, ...]:
-    """The sweep's trials; two choices that come to the same configuration are one trial."""
+    """The sweep's trials; two choices that come to the same configuration are one trial.
+
+    Raises `InputError` for a grid that no night could measure.
+    """
+    combinations = math.prod(len(values) for values in sweep.axes.values())
+    if combinations > MOST:
+        fault = f"{combinations:,} combinations are too many for a grid; at most {MOST:,}"
+        raise InputError("axes", [fault])
     baseline = baseline_choice(sweep)
     trials: dict[str, Trial] = {}
     for choice in itertools.chain([baseline], _product(sweep)):

@@ -4,11 +4,13 @@ import json
 import random
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from settings.sweep import Sweep
 from tasks.domain.configuration import ServerConfiguration
+from tasks.domain.errors import InputError
 from tasks.search.axes import configure
 from tasks.search.grid import baseline_choice, excluded, plan_trials, rounds
 
@@ -169,6 +171,12 @@ def test_the_stack_is_the_one_that_the_axis_names():
     assert (first.configuration.stack, second.configuration.stack) == ("~/a", "~/b")
     (only,) = plan_trials(sweep({}))
     assert only.configuration.stack is None
+
+
+def test_a_grid_that_no_night_could_measure_is_refused_at_once():
+    axes = {f"args.a{n}": list(range(10)) for n in range(12)}
+    with pytest.raises(InputError, match="axes: 1,000,000,000,000 combinations are too many"):
+        plan_trials(sweep(axes))
 
 
 def test_rounds_interleave_and_every_second_one_runs_backwards():
