@@ -7,6 +7,7 @@ person; 130 interrupted.
 
 import os
 import sys
+import uuid
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -235,6 +236,7 @@ def clean(
     from tasks.gpus.plan import Policy
     from tasks.gpus.render import plan_table
     from tasks.hosts.connect import connect
+    from tasks.hosts.lock import hold
 
     async def free() -> None:
         settings, _ = load()
@@ -242,9 +244,11 @@ def clean(
         async with connect(host, settings.host(host)) as reached:
             found, sight = await plan_for(reached, chosen)
             out.print(plan_table(host, found, sight.gpus or ()))
-            if not dry_run:
+            if dry_run:
+                return
+            async with hold(reached, "sglang-sweep clean", uuid.uuid4().hex, settings.lease, 0.0):
                 cleaned = await clean_gpus(reached, chosen)
-                out.print(f"clean after {cleaned.took_s:.1f} s, {len(cleaned.ended)} ended")
+            out.print(f"clean after {cleaned.took_s:.1f} s, {len(cleaned.ended)} ended")
 
     _ended(free())
 

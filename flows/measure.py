@@ -12,10 +12,12 @@ from tasks.domain.diagnosis import Phase
 from tasks.domain.measurement import LevelResult
 from tasks.domain.progress import Progress, report
 from tasks.failures.diagnosis import diagnose
+from tasks.gpus.sample import sampling
 from tasks.load.run import LoadProgress
 from tasks.load.target import Level, Target, levels_of
 from tasks.load.task import drive_load
 from tasks.results.judgement import judged
+from tasks.results.saving import save_gpu
 from tasks.server.attempt import undiagnosed
 from tasks.server.canary import CanaryReport
 from tasks.server.launch import Launch, log_at
@@ -41,6 +43,16 @@ async def measure(
                 return died
             return replace(result, verdict=TrialVerdict.INCORRECT, reason=found.fault)
         result = replace(result, answers=found.answers)
+    async with sampling(now.site.host) as samples:
+        result = await _levels(now, result, order, launch)
+    save_gpu(now.folder, order.trial_id, order.number, samples)
+    return result
+
+
+async def _levels(
+    now: Course, result: TrialResult, order: LaunchOrder, launch: Launch
+) -> TrialResult:
+    """Drive every level of every workload, until the server dies."""
     levels: list[LevelResult] = []
     for workload in now.sweep.workloads:
         for level in levels_of(workload):

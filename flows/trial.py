@@ -22,7 +22,7 @@ from tasks.results.launch_files import save_launch
 from tasks.results.remembered import remember, remembered
 from tasks.results.saving import save_trial
 from tasks.results.task import store_trial
-from tasks.server.launch import end_marked, launch_folder, log_at
+from tasks.server.launch import end_marked, log_at
 from tasks.server.order import Launched, LaunchOrder
 from tasks.server.task import launch_server
 
@@ -145,7 +145,7 @@ async def _attempted(now: Course, result: TrialResult, order: LaunchOrder) -> Tr
 async def _ended(now: Course, order: LaunchOrder) -> None:
     """End the server and keep its log; neither a failure nor a cancellation may skip this."""
     report(replace(order.what, phase="stop"))
-    folder = launch_folder(now.site.host, order.mark)
+    folder = now.site.host.launch_folder(order.mark)
     await end_marked(now.site.hold, order.mark, now.site.patience.grace_s)
     files = {
         "server.log": await log_at(now.site.host, folder),

@@ -4,15 +4,19 @@ Apart from the store because it needs Polars, which a reader of sweeps does not.
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+
+import polars as pl
 
 from tasks.domain.configuration import TrialResult
 from tasks.domain.measurement import LevelResult
+from tasks.domain.nvidia_smi import GpuSample
 from tasks.results.files import replacing, write_whole
 from tasks.results.folders import SweepFolder
 from tasks.results.frames import requests_frame, save_requests, save_summary
 from tasks.results.records import dump_trial
+from tasks.results.schema import GPU, polars_schema
 from tasks.results.store import load_sweep_record, load_trials
 
 
@@ -38,3 +42,12 @@ def save_levels(path: Path, levels: Sequence[LevelResult]) -> None:
     """Write every request of some runs to a Parquet file, as requests.parquet has them."""
     with replacing(path) as partial:
         requests_frame(levels).write_parquet(partial)
+
+
+def save_gpu(folder: SweepFolder, trial_id: str, number: int, samples: Sequence[GpuSample]) -> None:
+    """Write what the GPUs did during one attempt; nothing where nobody could tell."""
+    if not samples:
+        return
+    frame = pl.DataFrame([asdict(sample) for sample in samples], schema=polars_schema(GPU))
+    with replacing(folder.attempt(trial_id, number) / "gpu.parquet") as partial:
+        frame.write_parquet(partial)

@@ -54,6 +54,20 @@ REQUESTS: tuple[Column, ...] = (
 )
 """requests.parquet: a row a request; null where the server or the wire told nothing."""
 
+GPU: tuple[Column, ...] = (
+    Column("at", "Float64", "s", "When, UTC seconds since the epoch."),
+    Column("monotonic_ns", "Int64", "ns", "The same moment on the requests' clock."),
+    Column("index", "Int64", "", "Number of the GPU, as nvidia-smi counts."),
+    Column("power_w", "Float64", "W", "Power drawn."),
+    Column("sm_clock_mhz", "Float64", "MHz", "Clock of the multiprocessors."),
+    Column("memory_clock_mhz", "Float64", "MHz", "Clock of the memory."),
+    Column("temperature_c", "Float64", "°C", "Temperature of the GPU."),
+    Column("memory_used_mib", "Float64", "MiB", "Memory taken by everybody."),
+    Column("utilization_percent", "Float64", "%", "Share of time in which a kernel ran."),
+    Column("throttle", "List(String)", "", "Why the clocks were held down; empty if they weren't."),
+)
+"""gpu.parquet: a row per GPU and sample, taken while a server is measured."""
+
 SUMMARY: tuple[Column, ...] = (
     Column("sweep_id", "String", "", "The sweep."),
     Column("sweep", "String", "", "The sweep's name, the same every night."),

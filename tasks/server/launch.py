@@ -38,7 +38,7 @@ async def start(
 ) -> Launch:
     """Start a server under the host's supervisor; its lease is renewed as long as we hold it."""
     host = hold.host
-    folder = launch_folder(host, mark)
+    folder = host.launch_folder(mark)
     await host.write(f"{folder}/cmd.sh", command.script.encode(), executable=True)
     hold.folders.add(folder)
     await host.start(
@@ -58,7 +58,7 @@ async def end_marked(hold: Hold, mark: str, grace_s: float) -> Ended:
     Raises `HostError` naming the processes that outlived SIGKILL.
     """
     ended = await hold.host.stop(mark, grace_s)
-    hold.folders.discard(launch_folder(hold.host, mark))
+    hold.folders.discard(hold.host.launch_folder(mark))
     if ended.left:
         pids = ", ".join(f"{process.pid} ({process.name})" for process in ended.left)
         raise HostError(hold.host.name, f"outlived SIGKILL: {pids}; the host needs a person")
@@ -76,8 +76,3 @@ async def log_at(host: Host, folder: str, limit_bytes: int = 256 << 20) -> bytes
         parts.append(part)
         size += len(part)
     return b"".join(parts)
-
-
-def launch_folder(host: Host, mark: str) -> str:
-    """Where a launch's files lie on the host."""
-    return f"{host.run_folder}/launches/{mark.rstrip('/')}"
