@@ -6,12 +6,13 @@ from pathlib import Path
 from rich.console import Console
 
 from settings.application import load
-from tasks.domain.errors import ExitStatus
+from settings.nearest import suggest
+from tasks.domain.errors import ExitStatus, InputError
 from tasks.results.comparison import CellVerdict, compare_sweeps, compare_with_baseline
 from tasks.results.folders import SweepFolder
 from tasks.results.history import history
 from tasks.results.report_json import report_json
-from tasks.results.store import load_sweep
+from tasks.results.store import list_sweeps, load_sweep
 from tasks.results.terminal import print_comparison, print_history, print_report
 from tasks.results.view import view
 
@@ -54,4 +55,17 @@ def print_compared(a: str, b: str, out: Console, *, force: bool) -> int:
 
 def print_nights(name: str | None, last: int, out: Console) -> None:
     """Print the history of a sweep, or of all."""
-    print_history(out, history(store(), name, last))
+    if last < 1:
+        raise InputError("history", [f"--last: {last} is not at least 1"])
+    past = history(store(), name, last)
+    if not past.nights and not past.warnings:
+        raise InputError(str(store()), [_no_night(name)])
+    print_history(out, past)
+
+
+def _no_night(name: str | None) -> str:
+    names = sorted({record.sweep.name for record in list_sweeps(store()).sweeps})
+    if name is None or not names:
+        return "no sweep in this store yet; `sglang-sweep run` makes one"
+    hint = suggest(name, names) or f"; there are {', '.join(names)}"
+    return f"no sweep is named {name!r}{hint}"

@@ -136,6 +136,9 @@ def test_commands_that_need_no_flow_import_no_prefect(nights: tuple[str, str]):
         (["report", "--json"], "sweeps: no sweep in this store yet"),
         (["compare", "a", "b"], "sweeps: no sweep in this store yet"),
         (["compare", "a"], 'sglang-sweep: Command "compare" parameter --b requires an argument.'),
+        (["history"], "sweeps: no sweep in this store yet"),
+        (["history", "any"], "sweeps: no sweep in this store yet"),
+        (["history", "--last", "0"], "history: --last: 0 is not at least 1"),
         (["history", "--last", "x"], "sglang-sweep: Invalid value for --last"),
         (["run"], "run: give a sweep file, or --resume with a sweep's id"),
         (["run", "none.yaml"], "none.yaml: no such file"),
@@ -301,6 +304,11 @@ def test_a_regression_is_status_1(tell: Told, nights: tuple[str, str]):
     assert status == 0
     assert out.count("2026-1") == 2
     assert tell("history", "--last", "1")[1].count("2026-1") == 1
+    hint = "did you mean 'kimi-k2.5-nightly'?"
+    assert tell("history", "kimi-k2-nightly")[::2] == (
+        2,
+        f"sweeps: no sweep is named 'kimi-k2-nightly'; {hint}\n",
+    )
 
 
 @pytest.mark.parametrize("arguments", [f"plan {KIMI}", f"plan --json {KIMI}", "--help", "settings"])
