@@ -40,7 +40,7 @@ def _trial_json(trial: Trial, host: Host) -> Mapping[str, object]:
         "axes": trial.axes,
         "command": command.shell,
         "argv": command.argv,
-        "env": {**host.env, **command.env},
+        "env": command.env,
     }
 
 
@@ -70,4 +70,5 @@ def _command(trial: Trial, host: Host) -> CommandLine:
     """The command line as far as it is known without asking the host: its flags' newest names
     and a free port are settled at the launch."""
     interpreter = trial.configuration.stack or host.stacks[0]
-    return command_line(trial.configuration, interpreter, host.launch, port=host.port)
+    command = command_line(trial.configuration, interpreter, host.launch, port=host.port)
+    return CommandLine(command.argv, {**host.env, **command.env})

@@ -212,7 +212,7 @@ def test_a_plan_for_machines(tell: Told):
 def test_a_plan_for_a_person(tell: Told, folder: Path):
     (folder / "sglang-sweep.toml").write_text(
         '[hosts.blackwell]\nlaunch = ["-m", "simulator.launch_server"]\nport = 41000\n'
-        'stacks = ["~/env/bin/python3"]\n'
+        'stacks = ["~/env/bin/python3"]\nenv = {CUDA_HOME = "~/cuda", NCCL_ALGO = "Tree"}\n'
     )
     changes = ["--set", "axes={cuda_graph_max_bs: [64, 128]}", "--set", "exclude=[]"]
     changes += ["--set", "baseline={cuda_graph_max_bs: 128}"]
@@ -221,8 +221,8 @@ def test_a_plan_for_a_person(tell: Told, folder: Path):
     heading, command, *_, total = out.splitlines()
     assert heading.split()[2:] == ["cuda_graph_max_bs=128", "(baseline)"]
     assert command.strip() == (
-        "NCCL_PROTO=LL NCCL_ALGO=Ring NCCL_P2P_LEVEL=SYS NCCL_BUFFSIZE=16777216 "
-        "NCCL_NTHREADS=512 ~/env/bin/python3 -m simulator.launch_server "
+        "CUDA_HOME=~/cuda NCCL_ALGO=Ring NCCL_PROTO=LL NCCL_P2P_LEVEL=SYS "
+        "NCCL_BUFFSIZE=16777216 NCCL_NTHREADS=512 ~/env/bin/python3 -m simulator.launch_server "
         "--model-path /shared/kimi-k2.5-int4 --tp 8 --trust-remote-code "
         "--disable-custom-all-reduce --cuda-graph-max-bs 128 --host 127.0.0.1 --port 41000"
     )
