@@ -35,7 +35,8 @@ async def measure(
 
     A server that dies under load gives its attempt a diagnosis, as a launch that failed has.
     """
-    result = replace(result, fingerprint=order.stack.fingerprint, remedies=order.remedies)
+    remedies = tuple(remedy for remedy in order.remedies if remedy.changes_server)
+    result = replace(result, fingerprint=order.stack.fingerprint, remedies=remedies)
     if now.sweep.canary.enabled:
         found = await _asked(now, result, order, launch, now.sweep.canary)
         if not found.ok:

@@ -86,7 +86,7 @@ class Attempt:
 class TrialResult:
     """A trial with everything that is known of it so far.
 
-    `remedies` are those in force in the attempt that was measured; `reason` says in one line why
+    `remedies` are those that changed the server that was measured; `reason` says in one line why
     the verdict is not `measured`. `answers` are those that the canary got, the baseline's being
     the reference for all others.
     """

@@ -58,6 +58,12 @@ class Remedy:
     longer_timeout: float = 1.0
     alters: bool = False
 
+    @property
+    def changes_server(self) -> bool:
+        """Whether the server that runs is another one than was asked for."""
+        settings = (self.env, self.args, self.scale_args, self.rename_args)
+        return any(settings) or self.another_stack
+
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
