@@ -20,6 +20,7 @@ from tasks.server.log import LogState, follow
 FatalLine = Callable[[str], bool]
 
 _PROBE_S = 20.0
+_EXIT_RECORD_S = 3.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ async def await_ready(
     """Watch process, log, port and HTTP together until they agree."""
     signs = _Signs(LogState(), started=time.monotonic(), life=time.monotonic())
     while True:
-        watched = await host.watch(launch.folder, launch.mark, signs.log_bytes, launch.port)
+        watched = await _look(host, launch, signs)
         _take_in(signs, watched, is_fatal)
         _tell(signs, what)
         reason = _given_up(signs, watched, patience)
@@ -73,6 +74,17 @@ async def await_ready(
         if ours and await generates(launch.base_url, _PROBE_S):
             return Ready(time.monotonic() - signs.started)
         await asyncio.sleep(_pause_s(time.monotonic() - signs.started))
+
+
+async def _look(host: Host, launch: Launch, signs: _Signs) -> Watched:
+    """How the server is; the exit status is on record only a moment after the end."""
+    deadline = time.monotonic() + _EXIT_RECORD_S
+    while True:
+        watched = await host.watch(launch.folder, launch.mark, signs.log_bytes, launch.port)
+        ended_unseen = not watched.running and watched.exit_code is None
+        if not ended_unseen or time.monotonic() > deadline:
+            return watched
+        await asyncio.sleep(0.1)
 
 
 def _take_in(signs: _Signs, watched: Watched, is_fatal: FatalLine) -> None:
@@ -93,7 +105,9 @@ def _given_up(signs: _Signs, watched: Watched, patience: Patience) -> str | None
     """Why there is no point in waiting on, or None."""
     now = time.monotonic()
     if not watched.running:
-        return f"the process ended with exit status {watched.exit_code}"
+        unseen = "the process ended, and nobody saw its exit status"
+        code = watched.exit_code
+        return unseen if code is None else f"the process ended with exit status {code}"
     if signs.fatal_since is not None and now - signs.fatal_since > patience.certain_s:
         return "the log holds a fatal error"
     if signs.stolen_since is not None and now - signs.stolen_since > patience.certain_s:
@@ -108,14 +122,10 @@ def _given_up(signs: _Signs, watched: Watched, patience: Patience) -> str | None
 async def _not_ready(
     host: Host, launch: Launch, signs: _Signs, watched: Watched, reason: str
 ) -> NotReady:
-    exit_code = watched.exit_code
-    if not watched.running and exit_code is None:
-        await asyncio.sleep(0.2)
-        exit_code = (await host.watch(launch.folder, launch.mark, signs.log_bytes)).exit_code
     log = (await log_at(host, launch.folder)).decode(errors="replace")
     stolen = signs.stolen_since is not None
     stalled = watched.running and signs.fatal_since is None and not stolen
-    return NotReady(exit_code, signs.log.phase, log, reason, stalled, stolen)
+    return NotReady(watched.exit_code, signs.log.phase, log, reason, stalled, stolen)
 
 
 def _tell(signs: _Signs, what: Progress) -> None:

@@ -1,7 +1,10 @@
 """Whether a real process serves: it, its log, its port and its answers must agree."""
 
 import asyncio
+import os
+import signal
 import time
+from pathlib import Path
 
 import httpx
 import pytest
@@ -16,6 +19,19 @@ SAYS_READY = (
     "import sys, time; print('The server is fired up and ready to roll!', flush=True); "
     "time.sleep(1000)"
 )
+
+
+def supervisors(folder: str) -> list[int]:
+    """The programs that watch over the server of a folder."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if b"supervise" in words and folder.encode() in words:
+            found.append(int(path.parent.name))
+    return found
 
 
 async def test_a_healthy_server_is_ready_and_ends_without_a_trace(bed: Bed):
@@ -37,7 +53,7 @@ async def test_a_server_that_dies_is_known_at_once(bed: Bed):
     launch = await bed.launch(fault("oom-graph-capture"))
     began = time.monotonic()
     outcome = await bed.ready(launch)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 10
     assert isinstance(outcome, NotReady)
     assert (outcome.exit_code, outcome.phase) == (-9, Phase.GRAPH_CAPTURE)
     assert (outcome.reason, outcome.stalled) == ("the process ended with exit status -9", False)
@@ -48,6 +64,18 @@ async def test_a_server_that_is_killed_without_a_word(bed: Bed):
     outcome = await bed.ready(await bed.launch(fault("silent-kill")))
     assert isinstance(outcome, NotReady)
     assert (outcome.exit_code, outcome.phase, outcome.stalled) == (-9, Phase.WEIGHTS, False)
+
+
+async def test_an_end_that_nobody_saw(bed: Bed):
+    """The supervisor, who records the exit status, is gone as well."""
+    launch = await bed.launch(fault("nccl-hang"))
+    await bed.await_log(launch, b"distributed begin")
+    for pid in (*supervisors(launch.folder), *(p.pid for p in await bed.host.ours(launch.mark))):
+        os.kill(pid, signal.SIGKILL)
+    outcome = await bed.ready(launch)
+    assert isinstance(outcome, NotReady)
+    assert outcome.reason == "the process ended, and nobody saw its exit status"
+    assert (outcome.exit_code, outcome.stalled) == (None, False)
 
 
 async def test_a_flag_that_nobody_knows(bed: Bed):
