@@ -24,6 +24,7 @@ from tasks.domain.errors import SweepError
 PR_SET_PDEATHSIG = 1
 _START_S = 90.0
 _QUIET = {
+    "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
@@ -44,6 +45,7 @@ async def prefect_api(home: str | None = None) -> AsyncIterator[str]:
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     if home is None and (configured := _configured()):
+        await _must_answer(configured)
         yield configured
         return
     if home is not None:
@@ -77,6 +79,18 @@ def _configured() -> str | None:
 
     url = get_current_settings().api.url
     return str(url) if url else None
+
+
+async def _must_answer(url: str) -> None:
+    """Raise `ApiUnavailable` where nobody answers there: better now than after the first trial."""
+    try:
+        async with httpx.AsyncClient(timeout=10.0) as client:
+            (await client.get(f"{url}/health")).raise_for_status()
+    except httpx.HTTPError as error:
+        raise ApiUnavailable(
+            f"the Prefect API at {url} does not answer ({error}); start it, or unset "
+            "PREFECT_API_URL (or choose another profile) to run with one of our own"
+        ) from error
 
 
 def _free_port() -> int:
