@@ -13,25 +13,16 @@ PORT = 30_000
 def deploy_command(result: TrialResult) -> str | None:
     """Build the line that starts the server as it was measured; None where none served."""
     attempt = measured_attempt(result)
-    return None if attempt is None else attempt_command(result, attempt)
+    return None if attempt is None else attempt_command(attempt)
 
 
-def attempt_command(result: TrialResult, attempt: Attempt) -> str:
-    """Build the line of one launch: the variables that were asked for, then the command.
+def attempt_command(attempt: Attempt) -> str:
+    """Build the line of one launch: the variables that it had, then the command.
 
-    Variables that the sweep itself needed for a launch are left out; those of the configuration
-    and of the remedies stay, with the values that they had in that launch.
+    The host's own variables are among them: without its CUDA_HOME it would be another server.
     """
-    words = [*_assignments(wanted_env(result, attempt)), *with_port(attempt.command, PORT)]
+    words = [*_assignments(attempt.env), *with_port(attempt.command, PORT)]
     return " ".join(words)
-
-
-def wanted_env(result: TrialResult, attempt: Attempt) -> dict[str, str]:
-    """Keep the variables that the configuration or a remedy of the launch set."""
-    asked = dict.fromkeys(result.trial.configuration.env)
-    for remedy in attempt.remedies:
-        asked |= dict.fromkeys(remedy.env)
-    return {name: attempt.env[name] for name in asked if name in attempt.env}
 
 
 def with_port(command: Sequence[str], port: int) -> Iterator[str]:

@@ -97,7 +97,7 @@ def _attempt(result: TrialResult, attempt: Attempt) -> Json:
     return {
         "number": attempt.number,
         "repeat": attempt.repeat,
-        "command": attempt_command(result, attempt),
+        "command": attempt_command(attempt),
         "stack": attempt.stack,
         "started_at": attempt.started_at,
         "ready_s": attempt.ready_s,

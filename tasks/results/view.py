@@ -229,7 +229,7 @@ def _failure(result: TrialResult, attempt: Attempt, diagnosis: Diagnosis) -> Fai
         cure=remedy_text(diagnosis.remedy) if diagnosis.remedy else "",
         outcome=_outcome(result, attempt, diagnosis, cure),
         cured=cure is not None,
-        command=attempt_command(result, attempt),
+        command=attempt_command(attempt),
         docs=diagnosis.docs,
     )
 

@@ -74,15 +74,22 @@ def test_the_command_is_that_of_the_cured_launch():
     )
 
 
-def test_the_command_survives_a_shell():
+def test_the_command_has_the_hosts_variables_and_survives_a_shell():
     wanted = trial()
     words = ("python3", "-m", "sglang.launch_server", "--json", '{"a": "b c$"}', "--port=41000")
     configuration = replace(wanted.configuration, env={"X": "it's; rm -rf /"})
     wanted = replace(wanted, configuration=configuration)
-    launched = attempt(wanted, command=words, env={"X": "it's; rm -rf /", "OURS": "1"})
+    launched = attempt(
+        wanted, command=words, env={"CUDA_HOME": "/opt/cuda 13", "X": "it's; rm -rf /"}
+    )
     line = deploy_command(measured(wanted, 10, attempts=(launched,)))
     assert line is not None
-    assert shlex.split(line) == ["X=it's; rm -rf /", *words[:-1], "--port=30000"]
+    assert shlex.split(line) == [
+        "CUDA_HOME=/opt/cuda 13",
+        "X=it's; rm -rf /",
+        *words[:-1],
+        "--port=30000",
+    ]
 
 
 def test_a_trial_that_never_served_has_no_command():
