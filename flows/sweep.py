@@ -8,7 +8,7 @@ import time
 import uuid
 from pathlib import Path
 
-from prefect import flow
+from prefect import flow, get_run_logger
 from prefect.artifacts import (
     acreate_link_artifact,
     acreate_progress_artifact,
@@ -17,9 +17,11 @@ from prefect.artifacts import (
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
+from rich.markup import escape
 
 from flows.course import Course, course
 from flows.opening import is_due, open_results, requested
+from flows.telling import log_messages
 from flows.trial import trial
 from settings.application import load
 from settings.sweep import Sweep
@@ -32,7 +34,7 @@ from tasks.hosts.lock import Hold, hold
 from tasks.results.conclusion import NEEDS_PERSON, Conclusion
 from tasks.results.folders import SweepFolder
 from tasks.results.records import SweepState
-from tasks.results.saving import save_trial
+from tasks.results.saving import save_unlaunched
 from tasks.results.store import record_stack, set_state
 from tasks.results.task import write_report
 from tasks.search.grid import rounds
@@ -59,6 +61,7 @@ async def sweep(sweep: Sweep | str | None = None, resume: str | None = None) -> 
         sweep: What to try: the sweep itself, or the path of a sweep file on the worker.
         resume: The id of a sweep in the store to go on with; what it has is kept.
     """
+    log_messages(get_run_logger())
     settings, _ = load()
     store = Path(settings.store)
     asked = requested(sweep, resume, store)
@@ -103,30 +106,35 @@ async def _recorded(
 async def _measured(
     asked: Sweep, held: Hold, folder: SweepFolder, results: dict[str, TrialResult]
 ) -> None:
+    """Validate and measure; trials that were not reached are in the store too."""
+    try:
+        stacks = await _fit_stacks(held, asked, folder)
+        times = asked.timeouts
+        patience = Patience(times.ready, times.stall, times.stop_grace)
+        planned = len(results) * asked.search.repeats
+        course.set(Course(asked, Site(held, stacks, patience), folder, results, planned))
+        await _rounds(course.get())
+    finally:
+        save_unlaunched(folder, (r for r in results.values() if not r.attempts))
+
+
+async def _rounds(now: Course) -> None:
     """Measure round after round, until all is measured or the host needs a person."""
-    stacks = await _fit_stacks(held, asked, folder)
-    times = asked.timeouts
-    patience = Patience(times.ready, times.stall, times.stop_grace)
-    planned = list(rounds([result.trial for result in results.values()], asked.search.repeats))
-    now = Course(asked, Site(held, stacks, patience), folder, results, len(planned))
-    course.set(now)
     bar = await acreate_progress_artifact(progress=0.0, key="sweep-progress")
-    for number, (repeat, each) in enumerate(planned):
+    trials = [result.trial for result in now.results.values()]
+    for number, (repeat, each) in enumerate(rounds(trials, now.sweep.search.repeats)):
         now.done = number
-        if held.lost.is_set():
-            raise HostLocked(held.host.name, "the lock was lost: somebody else took the host over")
+        if now.site.hold.lost.is_set():
+            raise HostLocked(now.site.host.name, "the lock was lost: somebody took the host over")
         if now.out_of_budget():
-            break
-        if is_due(results[each.trial_id], repeat):
+            return
+        if is_due(now.results[each.trial_id], repeat):
             started = time.monotonic()
             verdict = await trial(each.label, each.trial_id, repeat)
             now.measured_s.append(time.monotonic() - started)
             if verdict == TrialVerdict.STOPPED:
-                break
-        await aupdate_progress_artifact(bar, progress=100.0 * (number + 1) / len(planned))
-    for result in results.values():
-        if not result.attempts:
-            save_trial(folder, result)
+                return
+        await aupdate_progress_artifact(bar, progress=100.0 * (number + 1) / now.rounds)
 
 
 async def _fit_stacks(held: Hold, asked: Sweep, folder: SweepFolder) -> tuple[StackReport, ...]:
@@ -140,7 +148,7 @@ async def _fit_stacks(held: Hold, asked: Sweep, folder: SweepFolder) -> tuple[St
         record_stack(folder, each, now=time.time())
         for finding in each.findings:
             if finding.severity is not Severity.INFO:
-                text = f"[yellow]{finding.severity}[/] {each.stack}: {finding.summary}"
+                text = f"[yellow]{finding.severity}[/] {escape(f'{each.stack}: {finding.summary}')}"
                 report(Progress("validate", message=text))
     fit = tuple(each for each in reports if each.fit)
     if not fit:

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 
 from prefect import flow
+from rich.markup import escape
 
 from flows.course import Course, course
 from flows.measure import measure
@@ -20,7 +21,7 @@ from tasks.gpus.task import clean_gpus
 from tasks.results.judgement import unmeasured
 from tasks.results.launch_files import save_launch
 from tasks.results.remembered import remember, remembered
-from tasks.results.saving import save_trial
+from tasks.results.saving import save_trial, save_unlaunched
 from tasks.results.task import store_trial
 from tasks.server.launch import end_marked, log_at
 from tasks.server.order import Launched, LaunchOrder
@@ -158,13 +159,13 @@ def _announce(order: LaunchOrder, mode: str, explanation: str, step: NextStep) -
     """Say in two lines why an attempt failed and what follows."""
     match step:
         case Retry(remedies):
-            follows = f"retry: {remedies[-1].summary}" if remedies else "retry"
+            follows = f"retry: {escape(remedies[-1].summary)}" if remedies else "retry"
         case Prune():
             follows = "pruned, the sweep goes on"
         case Stop():
             follows = "stop: the host needs a person"
-    where = f"[cyan]{order.label}[/] attempt {order.number}"
-    text = f"[yellow]✗[/] {where} [yellow]{mode}[/]: {explanation} [bold]→ {follows}[/]"
+    where = f"[cyan]{escape(order.label)}[/] attempt {order.number}"
+    text = f"[yellow]✗[/] {where} [yellow]{mode}[/]: {escape(explanation)} [bold]→ {follows}[/]"
     report(Progress("launch", message=text))
 
 
@@ -175,14 +176,16 @@ def _spread(now: Course, failed: TrialResult) -> None:
     others = [trial for trial in pending if trial.trial_id != failed.trial.trial_id]
     if diagnosis is None:
         return
-    for trial_id, reason in spread(diagnosis, failed.trial, others).items():
+    spared = spread(diagnosis, failed.trial, others)
+    for trial_id, reason in spared.items():
         now.results[trial_id] = unmeasured(now.results[trial_id], TrialVerdict.PRUNED, reason)
+    save_unlaunched(now.folder, (now.results[trial_id] for trial_id in spared))
 
 
 def _outcome(result: TrialResult) -> str:
     """The line that stays when a trial is over."""
     sign = {TrialVerdict.MEASURED: "[green]✓[/]", TrialVerdict.SUSPECT: "[yellow]?[/]"}
-    why = f": {result.reason}" if result.reason else ""
+    why = escape(f": {result.reason}") if result.reason else ""
     mark = sign.get(result.verdict, "[red]✗[/]")
     speeds = ", ".join(
         f"{level.workload} {level.level} {level.metrics['output_throughput']:,.1f} tok/s"
@@ -190,4 +193,4 @@ def _outcome(result: TrialResult) -> str:
         if level.repeat == result.repeats_done and "output_throughput" in level.metrics
     )
     speeds = f" {speeds}" if speeds else ""
-    return f"{mark} [cyan]{result.trial.label}[/] {result.verdict}{why}{speeds}"
+    return f"{mark} [cyan]{escape(result.trial.label)}[/] {result.verdict}{why}{speeds}"

@@ -11,7 +11,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Where a sweep stands; None where it doesn't apply, times in seconds."""
+    """Where a sweep stands; None where it doesn't apply, times in seconds.
+
+    `message` is a line that stays, in Rich's markup: text that isn't ours is escaped in it.
+    """
 
     phase: str
     trial: int | None = None

@@ -3,7 +3,7 @@
 Apart from the store because it needs Polars, which a reader of sweeps does not.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -31,6 +31,12 @@ def save_trial(folder: SweepFolder, result: TrialResult) -> TrialResult:
     write_whole(folder.trial_record(result.trial.trial_id), dump_trial(result))
     save_summary(folder, load_sweep_record(folder), load_trials(folder)[0])
     return without_records(result)
+
+
+def save_unlaunched(folder: SweepFolder, results: Iterable[TrialResult]) -> None:
+    """Store trials that have measured nothing: the summary has no row of theirs."""
+    for result in results:
+        write_whole(folder.trial_record(result.trial.trial_id), dump_trial(result))
 
 
 def without_records(result: TrialResult) -> TrialResult:
