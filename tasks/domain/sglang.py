@@ -14,7 +14,6 @@ RENAMED_FLAGS: dict[str, tuple[str, ...]] = {
 """Flag as people write it -> what it is called elsewhere; 0.5.23 split cuda_graph_max_bs."""
 
 GENERATE = "/generate"
-HEALTH_GENERATE = "/health_generate"
 FLUSH_CACHE = "/flush_cache"
 SERVER_INFO = ("/server_info", "/get_server_info")
 MODEL_INFO = ("/model_info", "/get_model_info")
