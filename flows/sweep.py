@@ -23,15 +23,16 @@ from flows.course import Course, course
 from flows.opening import is_due, open_results, requested
 from flows.telling import log_messages
 from flows.trial import trial
-from settings.application import load
+from settings.application import Settings, load
+from settings.invalid import InvalidSettings
 from settings.sweep import Sweep
 from tasks.domain.configuration import TrialResult, TrialVerdict
-from tasks.domain.errors import HostLocked, StackUnfit, SweepError
+from tasks.domain.errors import HostError, HostLocked, InputError, StackUnfit, SweepError
 from tasks.domain.facts import Severity, StackReport
 from tasks.domain.progress import Progress, report
 from tasks.hosts.connect import connect
 from tasks.hosts.lock import Hold, hold
-from tasks.results.conclusion import NEEDS_PERSON, Conclusion
+from tasks.results.conclusion import NEEDS_PERSON, WRONG_INPUT, Conclusion
 from tasks.results.folders import SweepFolder
 from tasks.results.records import SweepState
 from tasks.results.saving import save_unlaunched
@@ -62,15 +63,26 @@ async def sweep(sweep: Sweep | str | None = None, resume: str | None = None) -> 
         resume: The id of a sweep in the store to go on with; what it has is kept.
     """
     log_messages(get_run_logger())
-    settings, _ = load()
-    store = Path(settings.store)
-    asked = requested(sweep, resume, store)
+    try:
+        settings, _ = load()
+        asked = requested(sweep, resume, Path(settings.store))
+        settings.host(asked.host)
+    except (InvalidSettings, InputError) as error:
+        return Failed(name=WRONG_INPUT, message=str(error), data="")
+    try:
+        return await _held(settings, asked, resume)
+    except HostError as error:
+        return Failed(name=NEEDS_PERSON, message=str(error), data="")
+
+
+async def _held(settings: Settings, asked: Sweep, resume: str | None) -> State[str]:
+    """Take the host and run the sweep there."""
     wait_s = settings.lock_wait or 0.0
     async with (
         connect(asked.host, settings.host(asked.host)) as host,
         hold(host, _owner(asked), uuid.uuid4().hex, settings.lease, wait_s) as held,
     ):
-        folder, results = open_results(store, asked, resume)
+        folder, results = open_results(Path(settings.store), asked, resume)
         report(Progress("sweep", message=f"sweep [bold]{folder.sweep_id}[/] on {host.name}"))
         return await _recorded(asked, held, folder, results)
 

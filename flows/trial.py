@@ -10,11 +10,12 @@ from flows.course import Course, course
 from flows.measure import measure
 from flows.outcome import outcome_of
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
-from tasks.domain.diagnosis import Doctor, Remedy
+from tasks.domain.diagnosis import Diagnosis, Doctor, Remedy
 from tasks.domain.errors import SweepError
+from tasks.domain.page import Page
 from tasks.domain.progress import Progress, report
 from tasks.failures.diagnosis import diagnose, diagnosis_of
-from tasks.failures.explain import failure_page
+from tasks.failures.explain import Surroundings, failure_page
 from tasks.failures.fatal import fatal_line
 from tasks.failures.remedies import NextStep, Prune, Retry, Stop, apply, next_step, spread
 from tasks.gpus.task import clean_gpus
@@ -68,15 +69,13 @@ async def _measured(now: Course, result: TrialResult, repeat: int) -> TrialResul
         if order is None:
             return unmeasured(result, TrialVerdict.PRUNED, "its software stack is not fit to serve")
         made += 1
-        result = await _attempted(now, result, order)
+        result = await _attempted(now, result, order, made)
         now.results[result.trial.trial_id] = result
         diagnosis = result.attempts[-1].diagnosis
         if diagnosis is None:
             remember(now.folder.store, now.site.host.name, order.stack.fingerprint, cures)
             return result
-        left = len(now.site.stacks) - 1 - _moves(remedies)
-        most = now.sweep.retry.max_attempts
-        step = next_step(diagnosis, remedies, made, most, left)
+        step = _next(now, diagnosis, remedies, made)
         _announce(order, diagnosis.mode, diagnosis.explanation, step)
         match step:
             case Retry(remedies):
@@ -92,6 +91,34 @@ async def _measured(now: Course, result: TrialResult, repeat: int) -> TrialResul
 def _memory(now: Course) -> dict[str, Remedy]:
     """What is known to cure the preferred stack of this host."""
     return remembered(now.folder.store, now.site.host.name, now.site.stacks[0].fingerprint)
+
+
+def _next(now: Course, diagnosis: Diagnosis, remedies: tuple[Remedy, ...], made: int) -> NextStep:
+    """What follows attempt number `made` of this repeat, which had these remedies."""
+    left = len(now.site.stacks) - 1 - _moves(remedies)
+    return next_step(diagnosis, remedies, made, now.sweep.retry.max_attempts, left)
+
+
+def _page(now: Course, remedies: tuple[Remedy, ...], made: int) -> Page:
+    """The page on an attempt that fails, with what will follow it."""
+
+    def page(attempt: Attempt) -> str:
+        if attempt.diagnosis is None:
+            return failure_page(attempt)
+        step = _next(now, attempt.diagnosis, remedies, made)
+        return failure_page(attempt, Surroundings(follows=_follows(step)))
+
+    return page
+
+
+def _follows(step: NextStep) -> str:
+    match step:
+        case Retry(remedies):
+            return f"retry: {remedies[-1].summary}" if remedies else "retry"
+        case Prune():
+            return "pruned, the sweep goes on"
+        case Stop():
+            return "stop: the host needs a person"
 
 
 def _moves(remedies: tuple[Remedy, ...]) -> int:
@@ -128,12 +155,15 @@ def _port_of(attempt: Attempt) -> int:
     return int(attempt.command[attempt.command.index("--port") + 1])
 
 
-async def _attempted(now: Course, result: TrialResult, order: LaunchOrder) -> TrialResult:
+async def _attempted(
+    now: Course, result: TrialResult, order: LaunchOrder, made: int
+) -> TrialResult:
     """Make one attempt and take in what came of it; the server is gone afterwards in any case."""
     report(replace(order.what, phase="clean"))
     await clean_gpus(now.site.host, now.sweep.timeouts.stop_grace)
     try:
-        run = launch_server(order, now.site, DOCTOR, failure_page, return_state=True)
+        page = _page(now, order.remedies, made)
+        run = launch_server(order, now.site, DOCTOR, page, return_state=True)
         launched = await outcome_of(run, Launched)
         result = replace(result, attempts=(*result.attempts, launched.attempt))
         if launched.attempt.diagnosis is None:
@@ -157,13 +187,7 @@ async def _ended(now: Course, order: LaunchOrder) -> None:
 
 def _announce(order: LaunchOrder, mode: str, explanation: str, step: NextStep) -> None:
     """Say in two lines why an attempt failed and what follows."""
-    match step:
-        case Retry(remedies):
-            follows = f"retry: {escape(remedies[-1].summary)}" if remedies else "retry"
-        case Prune():
-            follows = "pruned, the sweep goes on"
-        case Stop():
-            follows = "stop: the host needs a person"
+    follows = escape(_follows(step))
     where = f"[cyan]{escape(order.label)}[/] attempt {order.number}"
     text = f"[yellow]✗[/] {where} [yellow]{mode}[/]: {escape(explanation)} [bold]→ {follows}[/]"
     report(Progress("launch", message=text))
@@ -185,7 +209,7 @@ def _spread(now: Course, failed: TrialResult) -> None:
 def _outcome(result: TrialResult) -> str:
     """The line that stays when a trial is over."""
     sign = {TrialVerdict.MEASURED: "[green]✓[/]", TrialVerdict.SUSPECT: "[yellow]?[/]"}
-    why = escape(f": {result.reason}") if result.reason else ""
+    why = escape(f" — {result.reason}") if result.reason else ""
     mark = sign.get(result.verdict, "[red]✗[/]")
     speeds = ", ".join(
         f"{level.workload} {level.level} {level.metrics['output_throughput']:,.1f} tok/s"
@@ -193,4 +217,4 @@ def _outcome(result: TrialResult) -> str:
         if level.repeat == result.repeats_done and "output_throughput" in level.metrics
     )
     speeds = f" {speeds}" if speeds else ""
-    return f"{mark} [cyan]{escape(result.trial.label)}[/] {result.verdict}{why}{speeds}"
+    return f"{mark} [cyan]{escape(result.trial.label)}[/] {result.verdict}{speeds}{why}"

@@ -6,9 +6,10 @@ from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
 from settings.application import load
+from settings.invalid import InvalidSettings
 from tasks.domain.facts import StackReport
 from tasks.hosts.connect import connect
-from tasks.results.conclusion import NEEDS_PERSON
+from tasks.results.conclusion import NEEDS_PERSON, WRONG_INPUT
 from tasks.stack.page import findings_markdown
 from tasks.stack.task import validate_stacks
 
@@ -20,9 +21,12 @@ async def validate(host: str = "local") -> State[list[StackReport]]:
     Args:
         host: A host of the settings; `local` always exists.
     """
-    settings, _ = load()
-    async with connect(host, settings.host(host)) as reached:
-        reports = await validate_stacks(reached, None)
+    try:
+        settings, _ = load()
+        async with connect(host, settings.host(host)) as reached:
+            reports = await validate_stacks(reached, None)
+    except InvalidSettings as error:
+        return Failed(name=WRONG_INPUT, message=str(error), data=[])
     await acreate_markdown_artifact(
         findings_markdown(reports), key="validation", description=f"stacks of {host}"
     )

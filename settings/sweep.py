@@ -4,6 +4,7 @@ This one model is the flow's parameter, the YAML file and the form in the Prefec
 checks are pure; it knows nothing of a host or of the installed SGLang.
 """
 
+import math
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
@@ -77,6 +78,10 @@ class Speculative(Strict):
     """Candidates a step; 1 drafts a chain."""
 
 
+_LEAST_SHARE = 0.8
+"""A closed loop that leaves more of its slots empty measures another concurrency."""
+
+
 class Workload(Strict):
     """How a server is loaded; give `concurrency` (closed loop) or `request_rate` (open loop)."""
 
@@ -117,6 +122,13 @@ class Workload(Strict):
         ):
             if len(set(levels)) < len(levels):
                 raise ValueError(f".{name}: {list(levels)} names a level twice")
+        for slots in self.concurrency:
+            in_flight = self.requests / math.ceil(self.requests / slots)
+            if in_flight < _LEAST_SHARE * slots:
+                raise ValueError(
+                    f".requests: {self.requests} at concurrency {slots} keep only {in_flight:.1f} "
+                    f"in flight on average; give a multiple of {slots}, or {5 * slots} and more"
+                )
         return self
 
 

@@ -57,7 +57,7 @@ def run_demo(folder: Path, out: Console, err: Console, *, fresh: bool) -> int:
         _hold_against_truth(folder, out)
     out.print(f"\ntook {show_duration(time.monotonic() - started)}; to look at it again:")
     out.print(f"  export {CONFIG_VARIABLE}={config}", soft_wrap=True)
-    out.print("  sglang-sweep report latest")
+    out.print(f"  {Path(sys.executable).with_name('sglang-sweep')} report latest", soft_wrap=True)
     return status
 
 
@@ -101,7 +101,7 @@ def _hold_against_truth(folder: Path, out: Console) -> None:
             errors.append(abs(seen / true - 1))
             if level.workload == objective.cell.workload:
                 best[result.trial.trial_id] = true
-            cells = f"{seen:,.2f}", f"{true:,.2f}", f"{seen / true - 1:+.1%}"
+            cells = f"{seen:,.2f}", f"{true:,.2f}", f"{seen / true - 1:+.2%}"
             table.add_row(result.trial.label, f"{level.workload} {level.level}", *cells)
     out.print(table)
     out.print(

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from tasks.domain.diagnosis import Diagnosis
 from tasks.domain.errors import ExitStatus, InputError
-from tasks.failures.diagnosis import diagnose_lines
+from tasks.failures.diagnosis import judge_lines
 from tasks.failures.explain import as_json as diagnosis_json
 
 _COLOURS = {"retry": "green", "prune": "yellow", "stop": "red"}
@@ -17,11 +17,15 @@ _COLOURS = {"retry": "green", "prune": "yellow", "stop": "red"}
 
 def run_diagnose(log: str, exit_code: int | None, out: Console, *, as_json: bool) -> int:
     """Diagnose a log file, or standard input, streaming; finding a failure is fine."""
-    diagnosis = diagnose_lines(_lines(log), exit_code)
+    judged = judge_lines(_lines(log), exit_code)
+    diagnosis = judged.diagnosis
     if as_json:
         import json
 
         sys.stdout.write(json.dumps(diagnosis_json(diagnosis), indent=2) + "\n")
+    elif diagnosis is None and judged.phase is None:
+        out.print("[yellow]no known failure, and no line of a server[/]: is this an SGLang log?")
+        return ExitStatus.NOTHING_FEASIBLE
     elif diagnosis is None:
         out.print("[green]healthy[/]: no failure in this log")
     else:

@@ -57,10 +57,18 @@ async def prefect_api(home: str | None = None) -> AsyncIterator[str]:
     try:
         await _until_healthy(server, url)
         os.environ["PREFECT_API_URL"] = url
+        _read_settings_anew()
         yield url
     finally:
         await asyncio.shield(_flush_logs())
         _end(server)
+
+
+def _read_settings_anew() -> None:
+    """Have Prefect see the variables that we set: asking what is configured froze its settings."""
+    from prefect.context import refresh_global_settings_context
+
+    refresh_global_settings_context()
 
 
 async def _flush_logs() -> None:

@@ -7,6 +7,7 @@ from rich.text import Text
 
 from settings.application import Settings
 from settings.host import Host
+from settings.quantities import show_duration
 from settings.sweep import Sweep
 from tasks.domain.configuration import Trial
 from tasks.search.grid import excluded, plan_trials
@@ -63,6 +64,11 @@ def print_plan(console: Console, sweep: Sweep, settings: Settings) -> None:
         f"{len(trials)} trials on {sweep.host}, {excluded(sweep)} combinations excluded, "
         f"{sweep.search.repeats} launch(es) each, {levels} level(s) a launch"
     )
+    if sweep.search.budget is not None:
+        each = show_duration(sweep.search.budget / (len(trials) * sweep.search.repeats))
+        allowed = f"the budget leaves {each} for each launch with its load; the rest stays pending"
+        console.print(Text(allowed), soft_wrap=True)
+    console.print(Text("flags are spelled as the target's SGLang knows them at the launch", "dim"))
     console.print(Text(total), soft_wrap=True)
 
 

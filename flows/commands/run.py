@@ -4,15 +4,17 @@ import asyncio
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 
 from flows.commands.embedded_api import prefect_api
 from flows.commands.live import shown
 from flows.commands.report import print_stored
+from flows.opening import requested
 from settings.application import Settings
 from settings.sweep import Sweep
 from tasks.domain.errors import ExitStatus
 from tasks.domain.progress import Progress, report
-from tasks.results.conclusion import NEEDS_PERSON
+from tasks.results.conclusion import NEEDS_PERSON, WRONG_INPUT
 from tasks.results.store import sweep_ids
 
 
@@ -25,6 +27,7 @@ async def run_sweep(
 ) -> int:
     """Run a sweep to its end and print the report; the exit status says how it ended."""
     known = _newest(settings)
+    _refuse_early(sweep, resume, settings)
     with shown(out):
         report(Progress("start", detail="waiting for the Prefect API"))
         async with prefect_api(prefect_home):
@@ -34,16 +37,28 @@ async def run_sweep(
             try:
                 state = await sweep_flow(sweep, resume, return_state=True)
             except asyncio.CancelledError:
-                if (begun := resume or _newest(settings)) and begun != known:
+                newest = _newest(settings)
+                begun = resume or (newest if newest != known else None)
+                if begun:
                     out.print(f"finished trials are kept: sglang-sweep run --resume {begun}")
                 raise
         sweep_id = await data_of(state, str)
+    if not sweep_id:
+        out.print(f"[red]{state.name}[/]: {escape(state.message or '')}", soft_wrap=True)
+        wrong = state.name == WRONG_INPUT
+        return ExitStatus.BAD_INPUT if wrong else ExitStatus.HOST_NEEDS_PERSON
     print_stored(sweep_id, out, write=False)
     if state.is_completed():
         return ExitStatus.OK
-    out.print(f"[red]{state.name}[/]: {state.message}")
+    out.print(f"[red]{state.name}[/]: {escape(state.message or '')}", soft_wrap=True)
     needs_person = state.name == NEEDS_PERSON
     return ExitStatus.HOST_NEEDS_PERSON if needs_person else ExitStatus.NOTHING_FEASIBLE
+
+
+def _refuse_early(sweep: Sweep | None, resume: str | None, settings: Settings) -> None:
+    """Refuse what can't be run before anything is started."""
+    asked = requested(sweep, resume, Path(settings.store))
+    settings.host(asked.host)
 
 
 def _newest(settings: Settings) -> str | None:

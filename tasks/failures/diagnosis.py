@@ -1,7 +1,7 @@
 """Name the cause of a failed launch or run from its log, its exit status and its phase."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tasks.domain.diagnosis import Action, Diagnosis, Evidence, Phase, Remedy
 from tasks.failures.catalogue import BY_NAME, MODES
@@ -36,7 +36,33 @@ def diagnose_lines(
     stalled: bool = False,
 ) -> Diagnosis | None:
     """Do the same for lines that come one by one, in memory that doesn't grow with the log."""
+    return judge_lines(lines, exit_code, phase, stalled=stalled).diagnosis
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A diagnosis, None for no failure; `phase` is None where no line was a server's."""
+
+    diagnosis: Diagnosis | None
+    phase: Phase | None
+
+
+def judge_lines(
+    lines: str | Iterable[str],
+    exit_code: int | None,
+    phase: Phase | None = None,
+    *,
+    stalled: bool = False,
+) -> Judgement:
+    """Diagnose, and tell how far the log shows the server to have come."""
     findings = scan(lines, phase)
+    where = phase or findings.timeline.phase
+    return Judgement(_diagnosed(findings, exit_code, phase, stalled=stalled), where)
+
+
+def _diagnosed(
+    findings: Findings, exit_code: int | None, phase: Phase | None, *, stalled: bool
+) -> Diagnosis | None:
     where = phase or findings.timeline.phase
     if cause := _cause(findings):
         return _explained(cause, phase)
@@ -177,7 +203,7 @@ def _unknown(findings: Findings, exit_code: int | None, where: Phase | None) -> 
     telling = _unexplained(findings)
     lines = {one.line: one for one in (*telling[:3], *telling[-1:], *findings.last)}
     headline = telling[0].text if telling else (findings.last[-1].text if findings.last else "")
-    ending = "" if exit_code is None else f" The server's exit code was {exit_code}."
+    ending = "" if exit_code is None else f". The server's exit code was {exit_code}."
     return Diagnosis(
         mode=UNKNOWN,
         phase=where or Phase.START,

@@ -25,10 +25,11 @@ Json = str | int | float | bool | None | Mapping[str, "Json"] | Sequence["Json"]
 class Surroundings:
     """What else is known of the host and the launch; what isn't is left out of the page.
 
-    `log_path` says where the whole log is; `good_env` is the environment of the last launch that
-    came up.
+    `follows` says what the sweep does next, which the diagnosis alone can't tell; `log_path`
+    where the whole log is; `good_env` is the environment of the last launch that came up.
     """
 
+    follows: str = ""
     log: str = ""
     log_path: str = ""
     good_env: Mapping[str, str] | None = None
@@ -43,7 +44,8 @@ def failure_page(attempt: Attempt, around: Surroundings | None = None) -> str:
     if diagnosis is None:
         return f"# Attempt {attempt.number} didn't fail\n"
     sections = [
-        f"# {diagnosis.mode}\n\n{diagnosis.explanation}\n\n{_summary(attempt, diagnosis)}",
+        f"# {diagnosis.mode}\n\n{diagnosis.explanation}",
+        _summary(attempt, diagnosis, around.follows),
         _evidence(diagnosis),
         _cure(diagnosis, attempt.remedies),
         _command(attempt),
@@ -55,7 +57,7 @@ def failure_page(attempt: Attempt, around: Surroundings | None = None) -> str:
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _summary(attempt: Attempt, diagnosis: Diagnosis) -> str:
+def _summary(attempt: Attempt, diagnosis: Diagnosis, follows: str) -> str:
     """Tabulate which launch it was and how it ended."""
     exit_code = "still running" if attempt.exit_code is None else str(attempt.exit_code)
     rows = [
@@ -63,7 +65,7 @@ def _summary(attempt: Attempt, diagnosis: Diagnosis) -> str:
         ("phase", diagnosis.phase.value.replace("_", " ")),
         ("exit code", exit_code),
         ("stack", f"`{attempt.stack}`"),
-        ("what follows", f"**{diagnosis.action}**: {_FOLLOWS[diagnosis.action]}"),
+        ("what follows", follows or f"**{diagnosis.action}**: {_FOLLOWS[diagnosis.action]}"),
     ]
     if diagnosis.docs:
         rows.append(("more", f"`{diagnosis.docs}`"))

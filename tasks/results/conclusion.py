@@ -10,6 +10,7 @@ COMPLETED = "Completed"
 WITH_FAILURES = "CompletedWithFailures"
 NOTHING_FEASIBLE = "NothingFeasible"
 NEEDS_PERSON = "HostNeedsPerson"
+WRONG_INPUT = "WrongInput"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,14 @@ def conclude(stored: StoredSweep) -> Conclusion:
         return Conclusion(SweepState.FAILED, NEEDS_PERSON, reason)
     counts = f"{len(stored.trials)} trials: {page.counts}"
     if page.selection.best is None:
-        return Conclusion(SweepState.FAILED, NOTHING_FEASIBLE, f"nothing feasible; {counts}")
+        return Conclusion(SweepState.FAILED, NOTHING_FEASIBLE, f"no best; {counts}{_why(stored)}")
     if all(result.verdict is TrialVerdict.MEASURED for result in stored.trials):
         return Conclusion(SweepState.COMPLETED, COMPLETED, counts)
     return Conclusion(SweepState.COMPLETED_WITH_FAILURES, WITH_FAILURES, counts)
+
+
+def _why(stored: StoredSweep) -> str:
+    """The reason that most of the trials share, where they are all alike."""
+    verdicts = {result.verdict for result in stored.trials}
+    reasons = [result.reason for result in stored.trials if result.reason]
+    return f" ({reasons[0]})" if len(verdicts) == 1 and reasons else ""

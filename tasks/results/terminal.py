@@ -83,7 +83,7 @@ def headline(page: View) -> Text:
     )
     if record.reason:
         text.append(f"\n{record.reason}")
-    if page.counts:
+    if page.counts and page.counts not in record.reason:
         text.append(f"\n{page.counts}", "dim")
     return text
 
