@@ -78,6 +78,9 @@ class Speculative(Strict):
     """Candidates a step; 1 drafts a chain."""
 
 
+_NEEDS_DRAFT = ("EAGLE3", "STANDALONE")
+"""Algorithms whose draft is always a model of its own; others may use layers of the target."""
+
 _LEAST_SHARE = 0.8
 """A closed loop that leaves more of its slots empty measures another concurrency."""
 
@@ -319,7 +322,7 @@ class Sweep(Strict):
 
     @model_validator(mode="after")
     def _names_agree(self) -> Self:
-        faults = [*self._axis_faults(), *self._workload_faults()]
+        faults = [*self._axis_faults(), *self._draft_faults(), *self._workload_faults()]
         if faults:
             raise ValueError("\n".join(faults))
         return self
@@ -334,6 +337,14 @@ class Sweep(Strict):
         for number, rule in enumerate(self.exclude):
             faults += self._choice_faults(f"exclude.{number}", rule)
         return faults
+
+    def _draft_faults(self) -> list[str]:
+        """Without a draft model each of these launches would fail, minutes later."""
+        steps = [*self.axes.get("speculative_steps", []), self.baseline.get("speculative_steps")]
+        how = self.speculative
+        if not any(steps) or how.draft_model_path or how.algorithm not in _NEEDS_DRAFT:
+            return []
+        return [f"speculative.draft_model_path: missing; {how.algorithm} needs a draft model"]
 
     def _choice_faults(self, place: str, choice: dict[str, Scalar]) -> list[str]:
         faults = []

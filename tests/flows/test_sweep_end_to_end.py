@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -247,6 +248,53 @@ def test_a_resumed_sweep_must_be_the_same(make_bed):
     done = bed.run("run", other, "--resume", "latest")
     assert done.returncode == 2
     assert "server changed" in done.stdout
+
+
+def without_api(bed):
+    """The same bed for somebody who has configured no Prefect API."""
+    kept = {k: v for k, v in bed.environment.items() if not k.startswith("PREFECT_")}
+    return replace(bed, environment={**kept, "PREFECT_HOME": str(bed.folder / "prefect")})
+
+
+def prefect_processes(bed) -> list[int]:
+    home = f"PREFECT_HOME={bed.folder / 'prefect'}".encode()
+    entries = (p for p in Path("/proc").iterdir() if p.name.isdigit())
+    return [int(p.name) for p in entries if home in read(p / "environ")]
+
+
+def read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def test_a_run_brings_its_own_prefect_api_and_takes_it_away(make_bed):
+    bed = without_api(make_bed())
+    process = bed.start("run", bed.sweep())
+    wait_for(bed.holders)
+    servers = [p for p in prefect_processes(bed) if b"server" in read(Path(f"/proc/{p}/cmdline"))]
+    assert len(servers) >= 1
+    assert not any(b"uvicorn" in read(Path(f"/proc/{p}/cmdline")) for p in servers), (
+        "Prefect's own temporary server runs beside ours: it would outlive us"
+    )
+    os.killpg(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, out
+    wait_for(lambda: prefect_processes(bed) == [], timeout_s=10)
+    assert bed.marked() == []
+
+
+def test_what_cannot_be_run_is_refused_before_anything_starts(make_bed):
+    bed = without_api(make_bed())
+    for words, said in [
+        (("run", bed.sweep(host="simulatde")), "did you mean 'simulated'"),
+        (("run", "--resume", "nonexistent"), "no sweep in this store yet"),
+    ]:
+        done = bed.run(*words)
+        assert done.returncode == 2, done.stdout
+        assert said in done.stdout
+    assert not (bed.folder / "prefect").exists()
 
 
 def test_deployments_run_on_a_worker(make_bed):

@@ -49,6 +49,7 @@ def sweep(**changes: object) -> Sweep:
             "env": NCCL,
         },
         "axes": {"cuda_graph_max_bs": [64, 128, 256], "speculative_steps": [0, 3]},
+        "speculative": {"draft_model_path": "/shared/kimi-k2.5-eagle3"},
         "workloads": [
             {
                 "name": "chat",

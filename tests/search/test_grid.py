@@ -100,7 +100,9 @@ def test_identities_do_not_depend_on_any_order():
     args = {"tp": 8, "trust_remote_code": True, "speculative_attention_mode": "decode"}
     env = {"NCCL_ALGO": "Tree", "B": "1"}
     server = {"args": args, "env": env}
-    ids = {trial.trial_id for trial in plan_trials(sweep(axes, server=server))}
+    ids = {
+        trial.trial_id for trial in plan_trials(sweep(axes, server=server, speculative=SPECULATIVE))
+    }
     assert len(ids) == 12  # topk says nothing where speculation is off: 2 x 2 x (1 + 2)
     for seed in range(5):
         shuffled = {
@@ -108,7 +110,10 @@ def test_identities_do_not_depend_on_any_order():
             for key, value in server.items()
         }
         mixed = dict(random.Random(seed).sample(sorted(axes.items()), len(axes)))
-        found = {trial.trial_id for trial in plan_trials(sweep(mixed, server=shuffled))}
+        found = {
+            trial.trial_id
+            for trial in plan_trials(sweep(mixed, server=shuffled, speculative=SPECULATIVE))
+        }
         assert found == ids
 
 
@@ -209,7 +214,7 @@ AXES = st.fixed_dictionaries(
 
 @given(AXES)
 def test_identities_are_unique_and_stand_for_one_configuration(axes: dict[str, list[Any]]):
-    one = sweep(axes)
+    one = sweep(axes, speculative=SPECULATIVE)
     trials = plan_trials(one)
     assert len({trial.trial_id for trial in trials}) == len(trials)
     spelt = {

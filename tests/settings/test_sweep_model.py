@@ -33,7 +33,8 @@ def test_every_kind_of_axis():
         "env.NCCL_ALGO": ["Ring", None],
         "env.N": [1, 1.5, True],
     }
-    assert sweep(axes=axes).axes == {
+    draft = {"draft_model_path": "/models/draft"}
+    assert sweep(axes=axes, speculative=draft).axes == {
         "cuda_graph_max_bs": [64, 128],
         "nccl_channels": [8],
         "speculative_steps": [0, 3],
@@ -174,3 +175,18 @@ def test_the_form_s_defaults_satisfy_the_form():
 def test_an_example_satisfies_the_form(path: Path):
     dumped = read_sweep(path).model_dump(mode="json")
     jsonschema.validate(dumped, Sweep.model_json_schema())
+
+
+def test_a_draft_model_is_asked_for_where_the_algorithm_needs_one():
+    with pytest.raises(ValidationError, match="EAGLE3 needs a draft model"):
+        sweep(axes={"speculative_steps": [0, 3]})
+    sweep(axes={"speculative_steps": [0]})
+    sweep(axes={"speculative_steps": [0, 3]}, speculative={"algorithm": "NGRAM"})
+
+
+@pytest.mark.parametrize(("requests", "slots"), [(6, 4), (8, 64)])
+def test_a_closed_loop_that_leaves_its_slots_empty_is_refused(requests, slots):
+    workload = {"name": "chat", "concurrency": [1, slots], "requests": requests}
+    with pytest.raises(ValidationError, match=f"{requests} at concurrency {slots} keep only"):
+        sweep(workloads=[workload])
+    sweep(workloads=[{**workload, "requests": 5 * slots}])

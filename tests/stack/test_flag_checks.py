@@ -96,7 +96,8 @@ def test_a_common_flag_that_an_axis_overrides_is_judged_there() -> None:
 
 def test_the_named_axes_are_spelt_out() -> None:
     axes = {"cuda_graph_max_bs": [64], "speculative_steps": [0, 3], "nccl_channels": [8]}
-    assert not list(check_flags(SOUND, sweep(axes=axes)))
+    eagle = {"draft_model_path": "/m/draft"}
+    assert not list(check_flags(SOUND, sweep(axes=axes, speculative=eagle)))
     speculative = {"algorithm": "EAGLE9", "draft_model_path": "/m/draft"}
     (finding,) = check_flags(SOUND, sweep(axes=axes, speculative=speculative))
     assert finding.summary.startswith("axes.speculative_steps=3: --speculative-algorithm EAGLE9")
