@@ -10,13 +10,16 @@ import sys
 import uuid
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 from rich.console import Console
 
 from settings.invalid import InvalidSettings
 from tasks.domain.errors import ExitStatus, InputError, SweepError
+
+if TYPE_CHECKING:
+    import asyncio
 
 
 class _Out(Console):
@@ -301,6 +304,8 @@ def bench(
     out_file
         Write every request to this Parquet file.
     """
+    import asyncio
+
     from flows.commands.bench import Asked, run_bench
 
     levels = {"concurrency": concurrency, "request_rate": request_rate}
@@ -315,7 +320,8 @@ def bench(
         **{name: value for name, value in levels.items() if value},
     }
     asked = Asked(url, backend, model, workload, seed, processes, out_file, as_json)
-    return _ended(run_bench(asked, out, err))
+    stop = asyncio.Event()
+    return _ended(run_bench(asked, out, err, stop), stop)
 
 
 @app.command
@@ -403,8 +409,8 @@ def show_settings(*, as_json: AsJson = False) -> None:
     _print_json(settings_rows()) if as_json else print_settings(out)
 
 
-def _ended(work: Coroutine[Any, Any, int | None]) -> int:
-    """Run to the end; Ctrl-C cancels the work, which cleans up."""
+def _ended(work: Coroutine[Any, Any, int | None], gently: "asyncio.Event | None" = None) -> int:
+    """Run to the end; Ctrl-C cancels the work, or first asks it gently to end."""
     from flows.commands.interrupt import run_interruptible
 
-    return run_interruptible(work) or ExitStatus.OK
+    return run_interruptible(work, gently) or ExitStatus.OK

@@ -31,9 +31,9 @@ class Course:
 
     @property
     def reference(self) -> tuple[Answer, ...] | None:
-        """The baseline's answers, once there are some."""
-        answers = (result.answers for result in self.results.values() if result.trial.baseline)
-        return next(answers, ()) or None
+        """The baseline's answers; where it gave none, those of the first that was accepted."""
+        ordered = sorted(self.results.values(), key=lambda result: not result.trial.baseline)
+        return next((result.answers for result in ordered if result.answers), None)
 
     @property
     def eta_s(self) -> float | None:

@@ -9,6 +9,7 @@ from flows.outcome import outcome_of
 from settings.sweep import Canary, Workload
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
 from tasks.domain.diagnosis import Phase
+from tasks.domain.errors import LeaseExpired
 from tasks.domain.measurement import LevelResult
 from tasks.domain.progress import Progress, report
 from tasks.failures.diagnosis import diagnose
@@ -58,8 +59,10 @@ async def _levels(
     for workload in now.sweep.workloads:
         for level in levels_of(workload):
             levels.append(await _loaded(now, order, launch, workload, level))
-            if (died := await _death(now, result, launch)) is not None:
-                return died
+            if (ended := await _death(now, result, launch)) is not None:
+                return ended
+            if (reason := _hang(levels[-1])) is not None:
+                return await _stuck(now, result, launch, reason)
     kept = [level for level in result.levels if level.repeat != order.repeat]
     return judged(replace(result, levels=(*kept, *levels), repeats_done=order.repeat))
 
@@ -90,6 +93,7 @@ async def _loaded(
         seed,
         _teller(what),
         _liveness(now, launch),
+        now.site.patience.stall_s,
     )
 
 
@@ -112,11 +116,27 @@ def _liveness(now: Course, launch: Launch) -> Callable[[], Awaitable[bool]]:
     return alive
 
 
+def _hang(level: LevelResult) -> str | None:
+    """Why a level says that its server hangs, None where it doesn't."""
+    return next((r for r in level.verdict.reasons if r.startswith("server hung")), None)
+
+
+async def _stuck(now: Course, result: TrialResult, launch: Launch, reason: str) -> TrialResult:
+    """Explain a server that lives but says nothing any more: it is not waited on level by level."""
+    log = (await log_at(now.site.host, launch.folder)).decode(errors="replace")
+    diagnosis = diagnose(log, None, Phase.SERVING, stalled=True)
+    *before, last = result.attempts
+    hung = replace(last, diagnosis=diagnosis or undiagnosed(Phase.SERVING, reason))
+    return replace(result, attempts=(*before, hung))
+
+
 async def _death(now: Course, result: TrialResult, launch: Launch) -> TrialResult | None:
     """Explain a server that served and then was gone; None while it lives."""
     watched = await now.site.host.watch(launch.folder, launch.mark, _NO_LOG)
     if watched.running:
         return None
+    if watched.ended_by == "lease":
+        raise LeaseExpired(now.site.host.name, "nobody renewed the server's lease")
     log = (await log_at(now.site.host, launch.folder)).decode(errors="replace")
     diagnosis = diagnose(log, watched.exit_code, Phase.SERVING) or undiagnosed(
         Phase.SERVING, f"the server ended under load with exit status {watched.exit_code}"

@@ -1,6 +1,7 @@
 """What a task brought, whether its state is a success or a failure that explains itself."""
 
-from collections.abc import Awaitable
+import asyncio
+from collections.abc import Awaitable, Coroutine
 from typing import Any, TypeVar, cast
 
 from prefect.client.schemas.objects import State
@@ -25,3 +26,17 @@ async def data_of(state: State[Any], kind: type[_T]) -> _T:
     if not isinstance(data, kind):
         raise TypeError(f"expected {kind.__name__} from {state.name}, got {type(data).__name__}")
     return data
+
+
+async def to_the_end(work: Coroutine[None, None, None]) -> None:
+    """Await what must not be skipped; a cancellation meanwhile is passed on only afterwards."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    task.result()
+    if cancelled is not None:
+        raise cancelled

@@ -8,10 +8,10 @@ from rich.markup import escape
 
 from flows.course import Course, course
 from flows.measure import measure
-from flows.outcome import outcome_of
+from flows.outcome import outcome_of, to_the_end
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
 from tasks.domain.diagnosis import Diagnosis, Doctor, Remedy
-from tasks.domain.errors import SweepError
+from tasks.domain.errors import LeaseExpired, SweepError
 from tasks.domain.page import Page
 from tasks.domain.progress import Progress, report
 from tasks.failures.diagnosis import diagnose, diagnosis_of
@@ -19,6 +19,7 @@ from tasks.failures.explain import Surroundings, failure_page
 from tasks.failures.fatal import fatal_line
 from tasks.failures.remedies import NextStep, Prune, Retry, Stop, apply, next_step, spread
 from tasks.gpus.task import clean_gpus
+from tasks.load.workers import CaptureFailed
 from tasks.results.judgement import unmeasured
 from tasks.results.launch_files import save_launch
 from tasks.results.remembered import remember, remembered
@@ -43,7 +44,9 @@ async def trial(label: str, trial_id: str, repeat: int) -> str:
     now = course.get()
     try:
         result = await _measured(now, now.results[trial_id], repeat)
-    except (SweepError, asyncio.CancelledError) as error:
+    except (CaptureFailed, LeaseExpired) as error:
+        result = unmeasured(now.results[trial_id], TrialVerdict.FAILED, str(error))
+    except BaseException as error:
         _keep(now, trial_id, error)
         raise
     now.results[trial_id] = await store_trial(now.folder, result)
@@ -70,7 +73,6 @@ async def _measured(now: Course, result: TrialResult, repeat: int) -> TrialResul
             return unmeasured(result, TrialVerdict.PRUNED, "its software stack is not fit to serve")
         made += 1
         result = await _attempted(now, result, order, made)
-        now.results[result.trial.trial_id] = result
         diagnosis = result.attempts[-1].diagnosis
         if diagnosis is None:
             remember(now.folder.store, now.site.host.name, order.stack.fingerprint, cures)
@@ -169,7 +171,8 @@ async def _attempted(
         if launched.attempt.diagnosis is None:
             result = await measure(now, result, order, launched.launch)
     finally:
-        await asyncio.shield(_ended(now, order))
+        now.results[result.trial.trial_id] = result
+        await to_the_end(_ended(now, order))
     return result
 
 

@@ -1,7 +1,6 @@
 """`sglang-sweep bench`: load a server that already runs."""
 
 import asyncio
-import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -50,14 +49,12 @@ class Asked:
     as_json: bool
 
 
-async def run_bench(asked: Asked, out: Console, err: Console) -> int:
-    """Run every level and print each result; Ctrl-C ends the load and keeps what was measured."""
+async def run_bench(asked: Asked, out: Console, err: Console, stop: asyncio.Event) -> int:
+    """Run every level and print each result; `stop` ends the load and keeps what was measured."""
     settings, _ = load()
     key = settings.api_key.get_secret_value() if settings.api_key else None
     target = Target(asked.url, asked.backend, asked.model, api_key=key)
     workload = _workload(asked.workload)
-    stop = asyncio.Event()
-    asyncio.get_running_loop().add_signal_handler(signal.SIGINT, stop.set)
     results: list[LevelResult] = []
     with shown(err):
         async for result in bench(

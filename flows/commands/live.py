@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from rich.console import Console, RenderableType
 from rich.live import Live
@@ -27,7 +27,9 @@ class Board:
     def hear(self, progress: Progress) -> None:
         """Take in what the flow reports; a message is printed and stays."""
         if progress.message is not None:
-            self.console.print(progress.message, highlight=False)
+            # A terminal that went away, or `| head`, is no reason to give the night up.
+            with suppress(OSError):
+                self.console.print(progress.message, highlight=False)
         else:
             self.progress = progress
 

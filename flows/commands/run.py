@@ -3,10 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import httpx
 from rich.console import Console
 from rich.markup import escape
 
-from flows.commands.embedded_api import prefect_api
+from flows.commands.embedded_api import ApiUnavailable, prefect_api
 from flows.commands.live import shown
 from flows.commands.report import print_stored
 from flows.opening import requested
@@ -42,6 +43,8 @@ async def run_sweep(
                 if begun:
                     out.print(f"finished trials are kept: sglang-sweep run --resume {begun}")
                 raise
+            except httpx.TransportError as error:
+                raise ApiUnavailable(_api_lost(error, settings)) from error
         sweep_id = await data_of(state, str)
     if not sweep_id:
         out.print(f"[red]{state.name}[/]: {escape(state.message or '')}", soft_wrap=True)
@@ -59,6 +62,14 @@ def _refuse_early(sweep: Sweep | None, resume: str | None, settings: Settings) -
     """Refuse what can't be run before anything is started."""
     asked = requested(sweep, resume, Path(settings.store))
     settings.host(asked.host)
+
+
+def _api_lost(error: Exception, settings: Settings) -> str:
+    """What to do when Prefect's API went away in the middle: nothing that was measured is lost."""
+    return (
+        f"the Prefect API went away ({error or type(error).__name__}); finished trials are kept: "
+        f"start the API again, then sglang-sweep run --resume {_newest(settings)}"
+    )
 
 
 def _newest(settings: Settings) -> str | None:

@@ -45,6 +45,10 @@ class HostLocked(HostError):
     """Another sweep holds the host."""
 
 
+class LeaseExpired(HostError):
+    """Our own supervisor ended the server, since nobody renewed its lease: no fault of its own."""
+
+
 class GpusNotFree(HostError):
     """Processes that we may not end, or can't, still hold the GPUs."""
 

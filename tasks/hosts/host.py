@@ -56,12 +56,14 @@ class Identity:
 class Watched:
     """How a detached server is at one moment.
 
-    `log` is the part of the log from the asked offset on; `port_holders` is `nobody`, `ours` or
+    `ended_by` is `lease` where the supervisor ended it because nobody renewed its lease. `log` is
+    the part of the log from the asked offset on; `port_holders` is `nobody`, `ours` or
     `another`; `cpu_s` sums over every process of the server.
     """
 
     running: bool
     exit_code: int | None
+    ended_by: str
     log: bytes
     log_bytes: int
     processes: int
@@ -169,7 +171,7 @@ class Host:
     ) -> dict[str, Any]:
         """Ask the agent. Raises `HostError` with the agent's own words where it can't answer."""
         completed = await self.run(
-            [self.transport.python, "-I", "-S", self._agent, command],
+            [self.transport.python, "-I", "-S", "-B", self._agent, command],
             stdin=json.dumps(request).encode(),
             timeout_s=timeout_s,
         )

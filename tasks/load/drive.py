@@ -18,6 +18,9 @@ from tasks.load.workers import CaptureFacts, Job, Worker, capture, stop_all
 
 PROGRESS_S = 0.5
 ALIVE_S = 1.0
+HUNG = "server hangs"
+"""Why a load was stopped whose server lives, but says nothing."""
+
 SPARE_CONNECTIONS = 32
 """Connections that stand before an open loop starts; more are opened as they are taken."""
 
@@ -40,11 +43,15 @@ class LoadProgress:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Who is told twice a second, and who may end the load before its time."""
+    """Who is told twice a second, and what may end the load before its time.
+
+    A server that sends no byte for `stall_s` while requests wait for it hangs.
+    """
 
     on_progress: Callable[[LoadProgress], None] | None = None
     is_alive: Callable[[], Awaitable[bool]] | None = None
     stop: asyncio.Event | None = None
+    stall_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +141,10 @@ async def _parse(paths: Sequence[Path], asked: Asked, facts: CaptureFacts) -> Dr
 async def _watch(plan: Plan, watch: Watch, workers: Sequence[Worker]) -> None:
     """Tell how far the load is, and end it when the server is dead or somebody says stop."""
     await asyncio.gather(
-        _tell(plan, watch, workers), _see_alive(watch, workers), _heed_stop(watch, workers)
+        _tell(plan, watch, workers),
+        _see_alive(watch, workers),
+        _see_hang(watch, workers),
+        _heed_stop(watch, workers),
     )
 
 
@@ -149,6 +159,19 @@ async def _see_alive(watch: Watch, workers: Sequence[Worker]) -> None:
         await asyncio.sleep(ALIVE_S)
         if not await watch.is_alive():
             stop_all(workers, "server died")
+            return
+
+
+async def _see_hang(watch: Watch, workers: Sequence[Worker]) -> None:
+    seen, since = -1, time.monotonic()
+    while watch.stall_s is not None:
+        await asyncio.sleep(ALIVE_S)
+        reads = sum(worker.progress.get("reads", 0) for worker in workers)
+        waiting = any(worker.progress.get("in_flight", 0) for worker in workers)
+        if reads != seen or not waiting:
+            seen, since = reads, time.monotonic()
+        elif time.monotonic() - since > watch.stall_s:
+            stop_all(workers, HUNG)
             return
 
 

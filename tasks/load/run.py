@@ -29,6 +29,7 @@ async def run_level(
     is_alive: Callable[[], Awaitable[bool]] | None = None,
     processes: int | None = None,
     stop: asyncio.Event | None = None,
+    stall_s: float | None = None,
 ) -> LevelResult:
     """Warm up, flush the prefix cache, load, parse, judge.
 
@@ -40,11 +41,16 @@ async def run_level(
     source = source_of(seed, workload, level, repeat)
     plan = plan_load(target, workload, level, source, processes)
     warmup = plan_warmup(target, workload, source)
-    warm = (await drive(warmup, Watch(is_alive=is_alive, stop=stop))).records if warmup else ()
+    warm = (
+        (await drive(warmup, Watch(is_alive=is_alive, stop=stop, stall_s=stall_s))).records
+        if warmup
+        else ()
+    )
     flushed = await flush_cache(target)
-    driven = await drive(plan, Watch(on_progress, is_alive, stop))
+    driven = await drive(plan, Watch(on_progress, is_alive, stop, stall_s))
     # The server's average counts from the last flush: without one it is of other runs too.
-    accepted = accept_length(await server_info(target)) if flushed else None
+    asked = flushed and not driven.facts.stopped  # a server that hangs would be waited on again
+    accepted = accept_length(await server_info(target)) if asked else None
     metrics = compute_metrics(driven.records, level.concurrency, accepted)
     evidence = Evidence(
         level, workload.requests, driven.records, metrics, driven.facts, driven.late_ms

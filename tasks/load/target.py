@@ -33,6 +33,10 @@ class Target:
     extra: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        try:
+            _ = self.url.port
+        except ValueError as error:
+            raise InputError("base_url", [f"{self.base_url!r}: {error}"]) from error
         if self.url.scheme != "http" or not self.url.hostname:
             raise InputError("base_url", [f"{self.base_url!r} is not of the form http://host:port"])
 

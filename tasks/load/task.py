@@ -25,6 +25,7 @@ async def drive_load(
     seed: int,
     on_progress: Callable[[LoadProgress], None],
     is_alive: Callable[[], Awaitable[bool]],
+    stall_s: float,
 ) -> LevelResult:
     """Drive one level of a workload against a server that serves."""
     return await run_level(
@@ -35,4 +36,5 @@ async def drive_load(
         repeat=repeat,
         on_progress=on_progress,
         is_alive=is_alive,
+        stall_s=stall_s,
     )

@@ -102,6 +102,8 @@ def _nothing_finished(evidence: Evidence) -> str | None:
 
 
 def _server_died(evidence: Evidence) -> str | None:
+    if evidence.facts.stopped == "server hangs":
+        return f"server hung after {len(evidence.finished)} of {evidence.asked_requests} requests"
     if evidence.facts.stopped not in ("refused", "server died"):
         return None
     refused = [r.error for r in evidence.records if r.outcome is RequestOutcome.REFUSED]
@@ -111,7 +113,7 @@ def _server_died(evidence: Evidence) -> str | None:
 
 
 def _cut_short(evidence: Evidence) -> str | None:
-    if evidence.facts.stopped in ("", "refused", "server died"):
+    if evidence.facts.stopped in ("", "refused", "server died", "server hangs"):
         return None
     done, asked = len(evidence.finished), evidence.asked_requests
     return f"stopped ({evidence.facts.stopped}) after {done} of {asked} requests"

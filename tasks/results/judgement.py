@@ -20,6 +20,10 @@ def judged(result: TrialResult) -> TrialResult:
         key=_WORST_LAST.index,
         default=Validity.INVALID,
     )
+    lost = {attempt.repeat for attempt in result.attempts} - {lv.repeat for lv in result.levels}
+    if lost and worst is not Validity.INVALID:
+        why = f"repeat {', '.join(map(str, sorted(lost)))} was not measured"
+        return replace(result, verdict=TrialVerdict.SUSPECT, reason=why)
     reasons = [_reason(level) for level in result.levels if level.verdict.validity is worst]
     reason = "" if worst is Validity.VALID else "; ".join(reasons) or "nothing was measured"
     return replace(result, verdict=_VERDICTS[worst], reason=reason)

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tasks.domain.diagnosis import Phase
+from tasks.domain.errors import LeaseExpired
 from tasks.domain.progress import Progress, report
 from tasks.hosts.host import Host, Watched
 from tasks.server.http import generates
@@ -67,6 +68,8 @@ async def await_ready(
         watched = await _look(host, launch, signs)
         _take_in(signs, watched, is_fatal)
         _tell(signs, what)
+        if watched.ended_by == "lease":
+            raise LeaseExpired(host.name, f"{launch.folder}: nobody renewed the server's lease")
         reason = _given_up(signs, watched, patience)
         if reason is not None:
             return await _not_ready(host, launch, signs, watched, reason)

@@ -145,6 +145,65 @@ def test_ctrl_c_leaves_no_process_and_the_sweep_can_be_resumed(make_bed):
             assert trial["attempts"] == finished[trial["trial_id"]]["attempts"]
 
 
+def test_sigterm_cleans_up_as_ctrl_c_does(make_bed):
+    bed = make_bed()
+    process = bed.start("run", bed.sweep())
+    wait_for(bed.holders)
+    process.send_signal(signal.SIGTERM)
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 130, out
+    assert "Traceback" not in out
+    assert bed.marked() == []
+
+
+def test_ctrl_c_while_a_server_is_being_stopped_keeps_its_measurement(make_bed):
+    bed = make_bed('[[fault]]\nkind = "leaky-child"\n', lease="60s")
+    timeouts = {"ready": "40s", "stall": "10s", "stop_grace": "6s"}
+    process = bed.start("run", bed.sweep(timeouts=timeouts))
+    wait_for(lambda: list(bed.store.glob("*/trials/*/attempt-1/gpu.parquet")))
+    time.sleep(1.0)
+    os.killpg(process.pid, signal.SIGINT)
+    out, _ = process.communicate(timeout=40)
+    assert process.returncode == 130, out
+    assert bed.holders() == []
+    assert "measured" in {trial["verdict"] for trial in bed.report()["trials"]}
+
+
+def test_a_server_that_hangs_under_load_is_not_waited_on(make_bed):
+    bed = make_bed()
+    workload = {
+        "name": "chat",
+        "input_len": 64,
+        "output_len": 512,
+        "concurrency": 1,
+        "requests": 64,
+    }
+    process = bed.start("run", bed.sweep(axes={}, workloads=[workload], retry={"max_attempts": 1}))
+    wait_for(lambda: requests_served(bed) > 10)
+    for pid in bed.marked():
+        os.kill(pid, signal.SIGSTOP)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, out
+    [trial] = bed.report()["trials"]
+    assert trial["verdict"] == "pruned"
+    assert "hung" in trial["reason"] or trial["failures"]
+    assert bed.marked() == []
+
+
+def requests_served(bed) -> int:
+    logs = (bed.folder / "host" / "run" / "launches").glob("*/*/*/server.log")
+    return sum(log.read_text().count('"POST /generate') for log in logs)
+
+
+def test_nobody_reading_on_does_not_end_the_sweep(make_bed):
+    bed = make_bed()
+    process = bed.start("run", bed.sweep())
+    process.stdout.readline()
+    process.stdout.close()
+    process.wait(60)
+    assert [t["verdict"] for t in bed.report()["trials"]] == ["measured", "measured"]
+
+
 def test_a_killed_run_ends_its_server_by_the_lease_and_frees_the_host(make_bed):
     bed = make_bed(lease="2s")
     process = bed.start("run", bed.sweep())

@@ -53,6 +53,7 @@ def watch(request: Json) -> Json:
     return {
         "running": running,
         "exit_code": exited["code"] if exited else None,
+        "ended_by": exited.get("ended_by", "") if exited else "",
         "log": base64.b64encode(data).decode(),
         "log_bytes": size_of(os.path.join(folder, "server.log")),
         "processes": len(family),

@@ -23,11 +23,20 @@ class guarded:
         self.file.close()
 
 
+def read_lock(path: str) -> Json:
+    """Read the lock; None where there is none, or it is damaged: nobody can own that."""
+    try:
+        held = read_json(path)
+        return held if {"token", "owner", "expiry_s", "since"} <= set(held or ()) else None
+    except ValueError:
+        return None
+
+
 def lock(request: Json) -> Json:
     """Take the host's lock, or tell who holds it since when; one not renewed has expired."""
     path = os.path.join(request["run_folder"], "lock.json")
     with guarded(request["run_folder"]):
-        held = read_json(path)
+        held = read_lock(path)
         age_s = time.time() - os.stat(path).st_mtime if held else 0.0
         if held and held["token"] != request["token"] and age_s <= held["expiry_s"]:
             return {"taken": False, "holder": {**held, "renewed_ago_s": round(age_s, 1)}}
@@ -40,7 +49,7 @@ def unlock(request: Json) -> Json:
     """Give the lock back if it is ours."""
     path = os.path.join(request["run_folder"], "lock.json")
     with guarded(request["run_folder"]):
-        held = read_json(path)
+        held = read_lock(path)
         if held and held["token"] == request["token"]:
             os.remove(path)
     return {}
@@ -53,7 +62,7 @@ def renew(request: Json) -> Json:
             os.utime(os.path.join(folder, "lease"))
     path = os.path.join(request["run_folder"], "lock.json")
     with guarded(request["run_folder"]):
-        lock = read_json(path)
+        lock = read_lock(path)
         ours = lock is not None and lock["token"] == request["token"]
         if ours:
             os.utime(path)

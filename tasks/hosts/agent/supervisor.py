@@ -24,7 +24,7 @@ def start(request: Json) -> Json:
     write_json(os.path.join(folder, "launch.json"), request)
     open(os.path.join(folder, "lease"), "w").close()
     subprocess.Popen(
-        [sys.executable, "-I", "-S", os.path.abspath(sys.argv[0]), "supervise", folder],
+        [sys.executable, "-I", "-S", "-B", os.path.abspath(sys.argv[0]), "supervise", folder],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -70,15 +70,18 @@ def supervise(folder: str) -> None:
     fields = stat_fields(server.pid)
     process = {"pid": server.pid, "start_ticks": int(fields[19]), "boot_id": boot_id()}
     write_json(os.path.join(folder, "process.json"), {**process, "mark": request["mark"]})
-    code = None
+    code, lease_over = None, False
     while code is None or marked(request["mark"]):
         if code is None:
             code = server.poll()
             if code is not None:
-                write_json(os.path.join(folder, "exit.json"), {"code": code, "at": time.time()})
+                ended_by = "lease" if lease_over else ""
+                end_of = {"code": code, "at": time.time(), "ended_by": ended_by}
+                write_json(os.path.join(folder, "exit.json"), end_of)
         else:
             reap()
         if lease_age_s(folder) > request["lease_s"]:
+            lease_over = True
             end(lambda: marked(request["mark"]), request["grace_s"])
         time.sleep(0.02 if code is None else 0.25)
 
