@@ -5,6 +5,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -234,30 +235,35 @@ def test_a_damaged_sweep_is_named_in_the_list(tmp_path: Path):
         load_sweep(tmp_path, bad.sweep_id)
 
 
-@pytest.fixture
+@contextmanager
 def small_files() -> Iterator[None]:
-    """Let the system refuse files above 2 KiB, as a full disk does."""
+    """Let the system refuse files above 2 KiB, as a full disk does.
+
+    No fixture: the limit would hold while pytest writes its own output, which may be a file.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (2048, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
-def test_a_refused_write_leaves_the_old_file(tmp_path: Path, small_files: None):
+def test_a_refused_write_leaves_the_old_file(tmp_path: Path):
     path = tmp_path / "trial.json"
     write_whole(path, b"old")
-    with pytest.raises(StoreError, match="file size limit") as caught:
+    with small_files(), pytest.raises(StoreError, match="file size limit") as caught:
         write_whole(path, b"x" * 100_000)
     assert caught.value.path == path
     assert path.read_bytes() == b"old"
     assert os.listdir(tmp_path) == ["trial.json"]
 
 
-def test_a_refused_parquet_write_leaves_no_half_trial(folder: SweepFolder, small_files: None):
+def test_a_refused_parquet_write_leaves_no_half_trial(folder: SweepFolder):
     wanted = factory.trial(cuda_graph_max_bs=128)
     records = tuple(factory.record(i, chunks=300 + i) for i in range(200))
     result = factory.measured(wanted, 1300, levels=(factory.level(1300, records=records),))
-    with pytest.raises(StoreError, match=r"requests\.parquet: not written"):
+    with small_files(), pytest.raises(StoreError, match=r"requests\.parquet: not written"):
         save_trial(folder, result)
     assert list(folder.trial(wanted.trial_id).iterdir()) == []
 
