@@ -257,6 +257,77 @@ def clean(
 
 
 @app.command
+def hosts(*, as_json: AsJson = False) -> int:
+    """List the configured hosts: reachable or not, their GPUs, who holds them.
+
+    Parameters
+    ----------
+    as_json
+        Print one JSON list.
+    """
+    from flows.commands.hosts import hosts_json, list_hosts, print_hosts
+    from settings.application import load
+
+    async def look() -> int:
+        settings, _ = load()
+        rows = await list_hosts(settings)
+        if as_json:
+            _print_json(hosts_json(rows))
+            return ExitStatus.OK
+        return print_hosts(out, rows)
+
+    return _ended(look())
+
+
+@app.command
+def ps(host: str = "local", *, as_json: AsJson = False) -> None:
+    """Show what of ours runs on a host.
+
+    Parameters
+    ----------
+    host
+        A host of the settings; `local` always exists.
+    as_json
+        Print one JSON list.
+    """
+    from flows.commands.hosts import list_ours, ours_json, print_ours
+    from settings.application import load
+    from tasks.hosts.connect import connect
+
+    async def look() -> None:
+        settings, _ = load()
+        async with connect(host, settings.host(host)) as reached:
+            found = await list_ours(reached)
+        _print_json(ours_json(found)) if as_json else print_ours(out, host, found)
+
+    _ended(look())
+
+
+@app.command
+def stop(host: str = "local", *, force: Annotated[bool, Parameter(negative=())] = False) -> None:
+    """End what of ours runs on a host: every server that a sweep left there.
+
+    Parameters
+    ----------
+    host
+        A host of the settings; `local` always exists.
+    force
+        Also where a sweep that is alive holds the host; its trial fails then.
+    """
+    from flows.commands.hosts import stop_ours
+    from settings.application import load
+    from tasks.hosts.connect import connect
+
+    async def end() -> None:
+        settings, _ = load()
+        async with connect(host, settings.host(host)) as reached:
+            ended = await stop_ours(reached, force=force)
+        out.print(f"{host}: {ended} ended" if ended else f"{host}: nothing of ours runs there")
+
+    _ended(end())
+
+
+@app.command
 def bench(
     url: str,
     *,

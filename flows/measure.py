@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from flows.course import Course
 from flows.outcome import outcome_of
+from flows.unbroken import unbroken
 from settings.sweep import Canary, Workload
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
 from tasks.domain.diagnosis import Phase
@@ -14,9 +15,13 @@ from tasks.domain.measurement import LevelResult
 from tasks.domain.progress import Progress, report
 from tasks.failures.diagnosis import diagnose
 from tasks.gpus.sample import sampling
+from tasks.hosts.host import Host
+from tasks.load.on_host import HostCapture
 from tasks.load.run import LoadProgress
+from tasks.load.server import read_vocab_size
 from tasks.load.target import Level, Target, levels_of
 from tasks.load.task import drive_load
+from tasks.load.workers import Capture, capture
 from tasks.results.judgement import judged
 from tasks.results.saving import save_gpu
 from tasks.server.attempt import undiagnosed
@@ -73,28 +78,68 @@ async def _asked(
     """Put the canary's prompts to the server."""
     report(replace(order.what, phase="canary"))
     reference = None if result.trial.baseline else now.reference
-    run = check_answers(order.label, launch.base_url, canary, reference, return_state=True)
-    return await outcome_of(run, CanaryReport)
+
+    async def ask() -> CanaryReport:
+        run = check_answers(order.label, launch.base_url, canary, reference, return_state=True)
+        return await outcome_of(run, CanaryReport)
+
+    return await unbroken(now.site.host, ask)
 
 
 async def _loaded(
     now: Course, order: LaunchOrder, launch: Launch, workload: Workload, level: Level
 ) -> LevelResult:
-    """Drive one level; the seed is the level's, so that every trial does the same work."""
+    """Drive one level; the seed is the level's, so that every trial does the same work.
+
+    A level that went through a tunnel which broke is driven again, and only then counts.
+    """
     seed = zlib.crc32(f"{workload.name}/{level}/{order.repeat}".encode())
     what = replace(order.what, phase=f"load {workload.name} {level}")
     report(what)
-    return await drive_load(
-        order.label,
-        Target(launch.base_url),
-        workload,
-        level,
-        order.repeat,
-        seed,
-        _teller(what),
-        _liveness(now, launch),
-        now.site.patience.stall_s,
-    )
+    host, place = now.site.host, _place(now)
+    size = await _vocabulary(host, order.configuration.model_path)
+
+    async def drive() -> LevelResult:
+        return await drive_load(
+            order.label,
+            Target(launch.base_url, vocab_size=size),
+            workload,
+            level,
+            order.repeat,
+            seed,
+            _teller(what),
+            _liveness(now, launch),
+            now.site.patience.stall_s,
+            capture if place == "worker" else _beside(now, launch),
+        )
+
+    if place == "host":
+        return _placed(await drive(), place, "loopback")
+    return _placed(await unbroken(host, drive), place, host.transport.path)
+
+
+def _place(now: Course) -> str:
+    """Where the load runs: beside the server, if a tunnel would be part of every time."""
+    if now.sweep.load.place != "auto":
+        return now.sweep.load.place
+    return "host" if now.site.host.transport.path == "tunnel" else "worker"
+
+
+def _beside(now: Course, launch: Launch) -> Capture:
+    """Send the requests by processes of the host."""
+    return HostCapture(now.site.hold, f"{launch.mark}load/", launch.port)
+
+
+async def _vocabulary(host: Host, model_path: str) -> int | None:
+    """The model's vocabulary, where its folder is on the host; None for a name on the hub."""
+    if not model_path.startswith(("/", "~")):
+        return None
+    return read_vocab_size(await host.read(f"{model_path}/config.json"))
+
+
+def _placed(driven: LevelResult, place: str, path: str) -> LevelResult:
+    """Say where the load ran, and how it reached the server."""
+    return replace(driven, client={**driven.client, "load_from": place, "load_path": path})
 
 
 def _teller(what: Progress) -> Callable[[LoadProgress], None]:

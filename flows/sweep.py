@@ -39,7 +39,7 @@ from tasks.results.saving import save_unlaunched
 from tasks.results.store import record_stack, set_state
 from tasks.results.task import write_report
 from tasks.search.grid import rounds
-from tasks.server.launch import Patience
+from tasks.server.launch import Patience, end_marked
 from tasks.server.site import Site
 from tasks.stack.task import validate_stacks
 
@@ -84,7 +84,17 @@ async def _held(settings: Settings, asked: Sweep, resume: str | None) -> State[s
     ):
         folder, results = open_results(Path(settings.store), asked, resume)
         report(Progress("sweep", message=f"sweep [bold]{folder.sweep_id}[/] on {host.name}"))
+        if resume is not None:
+            await _end_leftovers(held, folder, asked)
         return await _recorded(asked, held, folder, results)
+
+
+async def _end_leftovers(held: Hold, folder: SweepFolder, asked: Sweep) -> None:
+    """End what an earlier run of this very sweep had launched; its trial is measured anew."""
+    ended = (await end_marked(held, f"{folder.sweep_id}/", asked.timeouts.stop_grace)).ended
+    if ended:
+        text = f"ended {len(ended)} processes left by the run before"
+        report(Progress("clean", message=text))
 
 
 def _owner(asked: Sweep) -> str:

@@ -113,7 +113,7 @@ def _fields_at(path: Path, model: type[BaseModel]) -> list[str]:
     kind = _kind_at(path, model)
     for candidate in (kind, *typing.get_args(kind)):
         if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-            return list(candidate.model_fields)
+            return [field.alias or name for name, field in candidate.model_fields.items()]
     return []
 
 

@@ -1,7 +1,8 @@
 """A machine with GPUs, as the settings file describes it."""
 
-from pydantic import Field
+from pydantic import Field, SecretStr
 
+from settings.quantities import Duration
 from settings.strict import Strict
 from settings.variables import Env
 
@@ -11,6 +12,21 @@ class Host(Strict):
 
     address: str | None = None
     """An alias of ~/.ssh/config, or a name or address; absent for this machine."""
+
+    passphrase: SecretStr | None = None
+    """Opens the private keys that are encrypted; not needed where an SSH agent holds them."""
+
+    connect_timeout: Duration = 10.0
+    """How long one attempt to log in over SSH may take."""
+
+    reconnect_patience: Duration = 120.0
+    """How long a broken connection is mended before the work that needs it fails."""
+
+    tunnel: bool = True
+    """Reach the servers of an SSH host through the connection; false: straight at their address."""
+
+    server_address: str | None = None
+    """Where its servers answer, such as a container's own address, if not at the host's."""
 
     prefix: tuple[str, ...] = ()
     """How to get into the container, if any: ["pct", "exec", "129", "--"]."""
@@ -38,3 +54,9 @@ class Host(Strict):
 
     port: int = Field(default=30000, ge=1, le=65000)
     """The first port to try for a server; the next free one is taken."""
+
+    @property
+    def listen_address(self) -> str:
+        """Where its servers must listen to be reached: loopback, or every address."""
+        reached_from_outside = self.server_address is not None or not self.tunnel
+        return "0.0.0.0" if reached_from_outside else "127.0.0.1"

@@ -7,7 +7,14 @@ checks are pure; it knows nothing of a host or of the installed SGLang.
 import math
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
 
 from settings.axes import (
     Scalar,
@@ -133,6 +140,16 @@ class Workload(Strict):
                     f"in flight on average; give a multiple of {slots}, or {5 * slots} and more"
                 )
         return self
+
+
+class Load(Strict):
+    """Where the load runs."""
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    place: Literal["auto", "worker", "host"] = Field(default="auto", alias="from")
+    """`worker`: where this runs, over the network. `host`: on the host, beside the server.
+    `auto`: on the host where the worker could only reach the server through an SSH tunnel."""
 
 
 class Objective(Strict):
@@ -273,6 +290,9 @@ class Sweep(Strict):
 
     workloads: list[Workload] = Field(min_length=1)
     """The loads under which every configuration is measured."""
+
+    load: Load = Field(default_factory=Load)
+    """Where the load runs: on the worker, or on the host itself."""
 
     objective: Objective = Field(default_factory=Objective)
     """What makes one configuration better than another."""

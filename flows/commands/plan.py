@@ -76,5 +76,11 @@ def _command(trial: Trial, host: Host) -> CommandLine:
     """The command line as far as it is known without asking the host: its flags' newest names
     and a free port are settled at the launch."""
     interpreter = trial.configuration.stack or host.stacks[0]
-    command = command_line(trial.configuration, interpreter, host.launch, port=host.port)
+    command = command_line(
+        trial.configuration,
+        interpreter,
+        host.launch,
+        port=host.port,
+        address=host.listen_address,
+    )
     return CommandLine(command.argv, {**host.env, **command.env})

@@ -41,6 +41,14 @@ class HostError(SweepError):
         super().__init__(f"host {host}: {message}")
 
 
+class HostUnreachable(HostError):
+    """No connection to a host can be made, or none could be mended in time."""
+
+
+class ConnectionBroken(HostError):
+    """The connection broke while a command ran; whether the command did its work isn't known."""
+
+
 class HostLocked(HostError):
     """Another sweep holds the host."""
 

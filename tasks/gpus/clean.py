@@ -85,7 +85,9 @@ async def gpu_facts(host: Host) -> tuple[GpuFacts, ...] | None:
 async def ask_nvidia_smi(host: Host, query: Sequence[str]) -> str | None:
     """Run nvidia-smi; None where there is none or it fails."""
     try:
-        completed = await host.run([*host.settings.nvidia_smi, *query], timeout_s=30.0)
+        completed = await host.run(
+            [*host.settings.nvidia_smi, *query], timeout_s=30.0, repeatable=True
+        )
     except HostError:
         return None
     return completed.stdout.decode(errors="replace") if completed.ok else None

@@ -5,9 +5,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from settings.host import Host as HostSettings
-from tasks.domain.errors import HostError
 from tasks.hosts.host import Host
-from tasks.hosts.transport import LocalTransport
+from tasks.hosts.transport import LocalTransport, Transport
 
 
 @asynccontextmanager
@@ -16,12 +15,19 @@ async def connect(name: str, settings: HostSettings) -> AsyncIterator[Host]:
 
     Raises `HostError` where it can't be reached.
     """
-    if settings.address is not None:
-        raise HostError(name, "hosts with an address (SSH) are not supported yet; run on the host")
-    python = "python3" if settings.prefix else sys.executable
-    host = Host(name, settings, LocalTransport(name, python))
-    await host.open()
+    host = Host(name, settings, _transport(name, settings))
     try:
+        await host.open()
         yield host
     finally:
         await host.close()
+
+
+def _transport(name: str, settings: HostSettings) -> Transport:
+    """How this host is reached, by its settings."""
+    if settings.address is None:
+        python = "python3" if settings.prefix else sys.executable
+        return LocalTransport(name, python, settings.server_address)
+    from tasks.hosts.ssh.transport import SshTransport
+
+    return SshTransport(name, settings, settings.address)

@@ -4,39 +4,28 @@ The same for a local and a remote machine: whatever needs more than running a co
 the agent, a small program that is copied into the host's run folder.
 """
 
+import asyncio
 import base64
 import hashlib
 import json
 import posixpath
+import time
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 from settings.host import Host as HostSettings
-from tasks.domain.errors import HostError
+from tasks.domain.errors import ConnectionBroken, HostError
+from tasks.hosts.shipped import END_RUNS, INSTALL, agent_files
 from tasks.hosts.transport import Completed, Transport
 
 MARK = "SGLANG_SWEEP_MARK"
+RUN = "SGLANG_SWEEP_RUN"
+"""Bears a command's own name in its environment, so that what it left behind can be ended."""
 
-_ENTRY = "from agent.commands import main\n\nmain()\n"
-_INSTALL = """
-import json, os, sys
-folder, files = json.load(sys.stdin)
-folder = os.path.expanduser(folder)
-if not os.path.isdir(folder):
-    beside = folder + "." + str(os.getpid())
-    os.makedirs(os.path.join(beside, "agent"))
-    for name, text in files.items():
-        with open(os.path.join(beside, name), "w") as file:
-            file.write(text)
-    try:
-        os.rename(beside, folder)
-    except OSError:
-        if not os.path.isdir(folder):
-            raise
-print(folder)
-"""
+_END_S = 20.0
+"""How long ending a command that was given up may hold up whoever gave it up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +97,8 @@ class Host:
         self.transport = transport
         self._agent = ""
         self._identity: Identity | None = None
+        self._given_up: set[str] = set()
+        self._ending = asyncio.Lock()
 
     @property
     def identity(self) -> Identity:
@@ -131,12 +122,13 @@ class Host:
 
     async def open(self) -> None:
         """Reach the host and put the agent there; its folder's name is its contents' hash."""
-        files = _agent_files()
+        files = agent_files()
         digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:12]
         folder = posixpath.join(self.settings.run_folder, f"agent-{digest}")
         completed = await self.run(
-            [self.transport.python, "-I", "-S", "-c", _INSTALL],
+            [self.transport.python, "-I", "-S", "-c", INSTALL],
             stdin=json.dumps([folder, files]).encode(),
+            repeatable=True,
         )
         if not completed.ok:
             raise HostError(self.name, f"can't write the run folder: {_last_line(completed)}")
@@ -155,29 +147,99 @@ class Host:
         stdin: bytes = b"",
         timeout_s: float = 60.0,
         max_output_bytes: int = 16 << 20,
+        repeatable: bool = False,
     ) -> Completed:
-        """Run a command with the host's prefix and variables."""
+        """Run a command with the host's prefix and variables; one that is given up is ended there.
+
+        One that is `repeatable` is run again when the connection broke and has been mended.
+        Raises `HostError` where the command can't be started.
+        """
+        variables = {**self.settings.env, **(env or {})}
         command = [self.expand(argv[0]) if self._identity else argv[0], *argv[1:]]
-        return await self.transport.run(
-            [*self.settings.prefix, *command],
-            env={**self.settings.env, **(env or {})},
-            stdin=stdin,
-            timeout_s=timeout_s,
-            max_output_bytes=max_output_bytes,
-        )
+        order = _Order(_inside(variables, command), stdin, timeout_s, max_output_bytes)
+        completed = await self._run_again(order, repeatable=repeatable)
+        if completed.exit_code in (126, 127) and completed.stderr.startswith(b"env: "):
+            reason = _last_line(completed).rpartition(": ")[2]
+            raise HostError(self.name, f"can't run {command[0]}: {reason}")
+        return completed
+
+    async def _run_again(self, order: "_Order", *, repeatable: bool) -> Completed:
+        """Run a command once, or until the connection holds for it."""
+        patience_s = self.settings.reconnect_patience
+        broken_at: float | None = None
+        while True:
+            try:
+                if self._given_up:
+                    await self._end_given_up()
+                return await self._run_once(order)
+            except ConnectionBroken:
+                broken_at = broken_at or time.monotonic()
+                if not repeatable or time.monotonic() - broken_at > patience_s:
+                    raise
+
+    async def _run_once(self, order: "_Order") -> Completed:
+        """Run a command under a name of its own; if it isn't awaited to its end, it is ended."""
+        name = f"{RUN}={uuid.uuid4().hex}"
+        try:
+            completed = await self.transport.run(
+                [*self.settings.prefix, "env", name, *order.words],
+                stdin=order.stdin,
+                timeout_s=order.timeout_s,
+                max_output_bytes=order.max_output_bytes,
+            )
+        except ConnectionBroken:
+            self._given_up.add(name)
+            raise
+        except asyncio.CancelledError:
+            self._given_up.add(name)
+            await asyncio.shield(self._try_end_given_up())
+            raise
+        if completed.exit_code is None:
+            self._given_up.add(name)
+            await self._try_end_given_up()
+        return completed
+
+    async def _try_end_given_up(self) -> None:
+        """End what was given up if the host can be reached now; otherwise it is ended later."""
+        try:
+            async with asyncio.timeout(_END_S):
+                await self._end_given_up()
+        except (HostError, TimeoutError):
+            return
+
+    async def _end_given_up(self) -> None:
+        """End every process of the commands that were given up."""
+        async with self._ending:
+            names = sorted(self._given_up)
+            if names:
+                command = [self.transport.python, "-I", "-S", "-c", END_RUNS]
+                await self.transport.run(
+                    [*self.settings.prefix, *command],
+                    stdin=" ".join(names).encode(),
+                    timeout_s=15.0,
+                    max_output_bytes=1 << 16,
+                )
+            self._given_up.difference_update(names)
 
     async def ask(
         self, command: str, request: Mapping[str, Any], timeout_s: float = 60.0
     ) -> dict[str, Any]:
-        """Ask the agent. Raises `HostError` with the agent's own words where it can't answer."""
-        completed = await self.run(
-            [self.transport.python, "-I", "-S", "-B", self._agent, command],
-            stdin=json.dumps(request).encode(),
-            timeout_s=timeout_s,
-        )
+        """Ask the agent; every question may be asked twice, and is where the connection broke.
+
+        Raises `HostError` with the agent's own words where it can't answer.
+        """
+        words = [self.transport.python, "-I", "-S", "-B", self._agent, command]
+        order = _Order(words, json.dumps(request).encode(), timeout_s, 64 << 20)
+        completed = await self._run_again(order, repeatable=True)
         if not completed.ok:
             raise HostError(self.name, f"the agent's {command} failed: {_last_line(completed)}")
-        answer: dict[str, Any] = json.loads(completed.stdout)
+        try:
+            answer: dict[str, Any] = json.loads(completed.stdout)
+        except ValueError as error:
+            said = completed.stdout[:80].decode(errors="replace")
+            fault = f"the agent's {command} was answered with {said!r}"
+            way_out = "does a start-up file of the login shell print something?"
+            raise HostError(self.name, f"{fault}; {way_out}") from error
         if "error" in answer:
             raise HostError(self.name, answer["error"])
         return answer
@@ -194,7 +256,8 @@ class Host:
     ) -> None:
         """Start a program detached: its log, pid and exit status lie in `folder`.
 
-        It is ended when `renew` hasn't named the folder for `lease_s` seconds.
+        It is ended when `renew` hasn't named the folder for `lease_s` seconds. However often the
+        question is repeated over a connection that breaks, it is started once.
         """
         request = {
             "argv": [self.expand(argv[0]), *argv[1:]],
@@ -203,6 +266,7 @@ class Host:
             "mark": mark,
             "lease_s": lease_s,
             "grace_s": grace_s,
+            "order": uuid.uuid4().hex,
         }
         await self.ask("start", request)
 
@@ -262,6 +326,21 @@ class Host:
         return port
 
 
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """A command as it is run inside the prefix."""
+
+    words: Sequence[str]
+    stdin: bytes
+    timeout_s: float
+    max_output_bytes: int
+
+
+def _inside(variables: Mapping[str, str], command: Sequence[str]) -> list[str]:
+    """A command behind `env`, with its variables: so they arrive inside a container, too."""
+    return [*(f"{name}={value}" for name, value in variables.items()), *command]
+
+
 def _process(item: Mapping[str, Any]) -> HostProcess:
     return HostProcess(**{**item, "devices": tuple(item.get("devices", ()))})
 
@@ -271,14 +350,6 @@ def _ended(answer: Mapping[str, Any]) -> Ended:
         tuple(_process(item) for item in answer["ended"]),
         tuple(_process(item) for item in answer["left"]),
     )
-
-
-def _agent_files() -> dict[str, str]:
-    """The agent's files by their path in its folder."""
-    package = resources.files("tasks.hosts.agent")
-    sources = sorted(item.name for item in package.iterdir() if item.name.endswith(".py"))
-    files = {f"agent/{name}": (package / name).read_text() for name in sources}
-    return {"__main__.py": _ENTRY, **files}
 
 
 def _last_line(completed: Completed) -> str:

@@ -2,11 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from typing import Any
 
-from tasks.domain.errors import HostError, HostLocked
+from tasks.domain.errors import ConnectionBroken, HostError, HostLocked, HostUnreachable
 from tasks.hosts.host import Host
 
 
@@ -55,8 +56,28 @@ async def hold(
         yield held
     finally:
         heartbeat.cancel()
-        request = {"run_folder": host.run_folder, "token": token}
-        await asyncio.shield(host.ask("unlock", request))
+        await asyncio.shield(_give_back(host, token))
+
+
+async def holder_of(host: Host) -> str:
+    """Who holds a host since when, in words; nothing where nobody does."""
+    answer = await host.ask("holder", {"run_folder": host.run_folder})
+    return _told(answer["holder"]) if answer["holder"] else ""
+
+
+def _told(holder: Mapping[str, Any]) -> str:
+    """A holder in words."""
+    since = datetime.fromtimestamp(holder["since"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    life = f"last sign of life {holder['renewed_ago_s']:.0f} s ago"
+    return f"held by {holder['owner']} since {since} ({life})"
+
+
+async def _give_back(host: Host, token: str) -> None:
+    """Give the lock back; where the host can't be reached any more it expires."""
+    try:
+        await host.ask("unlock", {"run_folder": host.run_folder, "token": token})
+    except (HostUnreachable, ConnectionBroken):
+        return
 
 
 async def _take(host: Host, owner: str, token: str, lease_s: float, wait_s: float) -> None:
@@ -67,11 +88,5 @@ async def _take(host: Host, owner: str, token: str, lease_s: float, wait_s: floa
         if answer["taken"]:
             return
         if time.monotonic() >= deadline:
-            holder = answer["holder"]
-            since = datetime.fromtimestamp(holder["since"], UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-            raise HostLocked(
-                host.name,
-                f"held by {holder['owner']} since {since} (last sign of life "
-                f"{holder['renewed_ago_s']:.0f} s ago); wait for it or cancel it",
-            )
+            raise HostLocked(host.name, f"{_told(answer['holder'])}; wait for it or cancel it")
         await asyncio.sleep(1.0)

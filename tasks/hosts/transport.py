@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,23 +26,28 @@ class Completed:
 
 
 class Transport(Protocol):
-    """Run a command on a machine, and say at which address its ports are reached from here."""
+    """Run a command on a machine, and say at which address its ports are reached from here.
+
+    `path` is how a port is reached: `loopback`, `tunnel` or `direct`. What went on through a
+    tunnel while `breaks` grew may be incomplete: an answer of a server, a load.
+    """
 
     name: str
     python: str
+    path: str
+
+    @property
+    def breaks(self) -> int:
+        """How often the connection broke."""
+        ...
 
     async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        stdin: bytes,
-        timeout_s: float,
-        max_output_bytes: int,
+        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, max_output_bytes: int
     ) -> Completed:
         """Run to the end; output beyond the bound is dropped.
 
-        Raises `HostError` where the command can't be started at all.
+        Raises `HostError` where the command can't be started at all, `HostUnreachable` where
+        there is no connection, `ConnectionBroken` where it broke before the command's end.
         """
         ...
 
@@ -58,18 +63,19 @@ class Transport(Protocol):
 class LocalTransport:
     """This machine."""
 
-    def __init__(self, name: str, python: str) -> None:
+    def __init__(self, name: str, python: str, server_address: str | None = None) -> None:
         self.name = name
         self.python = python
+        self.path = "direct" if server_address else "loopback"
+        self._server_address = server_address or "127.0.0.1"
+
+    @property
+    def breaks(self) -> int:
+        """Never: there is no connection."""
+        return 0
 
     async def run(
-        self,
-        argv: Sequence[str],
-        *,
-        env: Mapping[str, str],
-        stdin: bytes,
-        timeout_s: float,
-        max_output_bytes: int,
+        self, argv: Sequence[str], *, stdin: bytes, timeout_s: float, max_output_bytes: int
     ) -> Completed:
         """Run a command in a session of its own; a time-out or cancellation ends all of it."""
         try:
@@ -78,7 +84,6 @@ class LocalTransport:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE,
-                env={**os.environ, **env},
                 start_new_session=True,
             )
         except OSError as error:
@@ -95,16 +100,20 @@ class LocalTransport:
         return Completed(process.returncode, stdout[:max_output_bytes], stderr[:max_output_bytes])
 
     async def address(self, port: int) -> str:
-        """Loopback."""
-        return f"http://127.0.0.1:{port}"
+        """Loopback, or where the host's servers answer by its settings."""
+        return f"http://{self._server_address}:{port}"
 
     async def close(self) -> None:
         """Hold nothing."""
 
 
 async def _end_group(process: asyncio.subprocess.Process) -> None:
-    """Kill a command's whole process group and collect it."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError):
+    """Kill a command's whole process group and collect it.
+
+    Not by `wait`: that also waits for the pipes, which a child that left the group holds open.
+    """
+    with contextlib.suppress(ProcessLookupError):
+        if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
+    while process.returncode is None:  # noqa: ASYNC110 - asyncio tells nobody else
+        await asyncio.sleep(0.005)

@@ -14,7 +14,7 @@ from tasks.load.metrics import duration_of, output_tokens
 from tasks.load.parse import Asked, to_record
 from tasks.load.plan import Plan
 from tasks.load.schedule import share
-from tasks.load.workers import CaptureFacts, Job, Worker, capture, stop_all
+from tasks.load.workers import Capture, CaptureFacts, Job, Teller, capture, stop_all
 
 PROGRESS_S = 0.5
 ALIVE_S = 1.0
@@ -67,15 +67,15 @@ class Driven:
     parse_s: float
 
 
-async def drive(plan: Plan, watch: Watch) -> Driven:
+async def drive(plan: Plan, watch: Watch, capturing: Capture = capture) -> Driven:
     """Send a plan's requests and parse what came back once all of it is there."""
     with tempfile.TemporaryDirectory(prefix="sglang-sweep-load-") as name:
         jobs = plan_jobs(plan, Path(name))
 
-        def watching(workers: Sequence[Worker]) -> Coroutine[None, None, object]:
+        def watching(workers: Sequence[Teller]) -> Coroutine[None, None, object]:
             return _watch(plan, watch, workers)
 
-        facts = await capture(jobs, Path(name), watching)
+        facts = await capturing(jobs, Path(name), watching)
         driven = await _parse([job.path for job in jobs], plan.asked, facts)
     if watch.on_progress is not None:
         watch.on_progress(_final(plan, driven))
@@ -138,7 +138,7 @@ async def _parse(paths: Sequence[Path], asked: Asked, facts: CaptureFacts) -> Dr
         given_up.set()
 
 
-async def _watch(plan: Plan, watch: Watch, workers: Sequence[Worker]) -> None:
+async def _watch(plan: Plan, watch: Watch, workers: Sequence[Teller]) -> None:
     """Tell how far the load is, and end it when the server is dead or somebody says stop."""
     await asyncio.gather(
         _tell(plan, watch, workers),
@@ -148,13 +148,13 @@ async def _watch(plan: Plan, watch: Watch, workers: Sequence[Worker]) -> None:
     )
 
 
-async def _tell(plan: Plan, watch: Watch, workers: Sequence[Worker]) -> None:
+async def _tell(plan: Plan, watch: Watch, workers: Sequence[Teller]) -> None:
     while watch.on_progress is not None:
         await asyncio.sleep(PROGRESS_S)
         watch.on_progress(progress_of(plan, workers))
 
 
-async def _see_alive(watch: Watch, workers: Sequence[Worker]) -> None:
+async def _see_alive(watch: Watch, workers: Sequence[Teller]) -> None:
     while watch.is_alive is not None:
         await asyncio.sleep(ALIVE_S)
         if not await watch.is_alive():
@@ -162,26 +162,28 @@ async def _see_alive(watch: Watch, workers: Sequence[Worker]) -> None:
             return
 
 
-async def _see_hang(watch: Watch, workers: Sequence[Worker]) -> None:
-    seen, since = -1, time.monotonic()
+async def _see_hang(watch: Watch, workers: Sequence[Teller]) -> None:
+    """Give up a server that sends nothing, by the load's own clock: a host may be out of reach."""
+    seen, since_s = -1, 0.0
     while watch.stall_s is not None:
         await asyncio.sleep(ALIVE_S)
+        now_s = max((worker.progress.get("elapsed_s", 0.0) for worker in workers), default=0.0)
         reads = sum(worker.progress.get("reads", 0) for worker in workers)
         waiting = any(worker.progress.get("in_flight", 0) for worker in workers)
         if reads != seen or not waiting:
-            seen, since = reads, time.monotonic()
-        elif time.monotonic() - since > watch.stall_s:
+            seen, since_s = reads, now_s
+        elif now_s - since_s > watch.stall_s:
             stop_all(workers, HUNG)
             return
 
 
-async def _heed_stop(watch: Watch, workers: Sequence[Worker]) -> None:
+async def _heed_stop(watch: Watch, workers: Sequence[Teller]) -> None:
     if watch.stop is not None:
         await watch.stop.wait()
         stop_all(workers, "interrupted")
 
 
-def progress_of(plan: Plan, workers: Sequence[Worker]) -> LoadProgress:
+def progress_of(plan: Plan, workers: Sequence[Teller]) -> LoadProgress:
     """Add up what the processes last said, counting tokens by finished requests and reads."""
 
     def total(name: str) -> int:

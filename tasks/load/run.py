@@ -14,6 +14,7 @@ from tasks.load.plan import plan_load, plan_warmup, source_of
 from tasks.load.server import accept_length, flush_cache, server_info, vocabulary_size
 from tasks.load.target import Level, Target, levels_of
 from tasks.load.verdict import Evidence, judge
+from tasks.load.workers import Capture, capture
 
 __all__ = ["LoadProgress", "bench", "run_level"]
 
@@ -30,8 +31,11 @@ async def run_level(
     processes: int | None = None,
     stop: asyncio.Event | None = None,
     stall_s: float | None = None,
+    capturing: Capture = capture,
 ) -> LevelResult:
     """Warm up, flush the prefix cache, load, parse, judge.
+
+    `capturing` sends the requests: from this machine, unless said otherwise.
 
     A server that dies (`is_alive` says so, or it refuses connections) ends the load: the result
     is invalid then, and says so. `stop`, once set, ends it and keeps what was measured. A
@@ -41,13 +45,10 @@ async def run_level(
     source = source_of(seed, workload, level, repeat)
     plan = plan_load(target, workload, level, source, processes)
     warmup = plan_warmup(target, workload, source)
-    warm = (
-        (await drive(warmup, Watch(is_alive=is_alive, stop=stop, stall_s=stall_s))).records
-        if warmup
-        else ()
-    )
+    quiet = Watch(is_alive=is_alive, stop=stop, stall_s=stall_s)
+    warm = (await drive(warmup, quiet, capturing)).records if warmup else ()
     flushed = await flush_cache(target)
-    driven = await drive(plan, Watch(on_progress, is_alive, stop, stall_s))
+    driven = await drive(plan, Watch(on_progress, is_alive, stop, stall_s), capturing)
     # The server's average counts from the last flush: without one it is of other runs too.
     asked = flushed and not driven.facts.stopped  # a server that hangs would be waited on again
     accepted = accept_length(await server_info(target)) if asked else None

@@ -75,11 +75,19 @@ def accept_length(info: Mapping[str, Any]) -> float | None:
 
 def _vocab_size_in(folder: Path) -> int:
     try:
-        config = json.loads((folder / "config.json").read_text("utf-8"))
-    except (OSError, ValueError):
+        return read_vocab_size((folder / "config.json").read_bytes()) or DEFAULT_VOCAB_SIZE
+    except OSError:
         return DEFAULT_VOCAB_SIZE
-    size = config.get("vocab_size") or (config.get("text_config") or {}).get("vocab_size")
-    return size if isinstance(size, int) else DEFAULT_VOCAB_SIZE
+
+
+def read_vocab_size(config: bytes) -> int | None:
+    """Read the vocabulary's size in a model's config.json; None where it doesn't say."""
+    try:
+        found = json.loads(config)
+        size = found.get("vocab_size") or (found.get("text_config") or {}).get("vocab_size")
+    except (ValueError, AttributeError):
+        return None
+    return size if isinstance(size, int) else None
 
 
 async def _ask(target: Target, method: str, path: str, timeout_s: float) -> Answer:

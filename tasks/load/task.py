@@ -9,6 +9,7 @@ from settings.sweep import Workload
 from tasks.domain.measurement import LevelResult
 from tasks.load.run import LoadProgress, run_level
 from tasks.load.target import Level, Target
+from tasks.load.workers import Capture
 
 
 @task(
@@ -26,6 +27,7 @@ async def drive_load(
     on_progress: Callable[[LoadProgress], None],
     is_alive: Callable[[], Awaitable[bool]],
     stall_s: float,
+    capturing: Capture,
 ) -> LevelResult:
     """Drive one level of a workload against a server that serves."""
     return await run_level(
@@ -37,4 +39,5 @@ async def drive_load(
         on_progress=on_progress,
         is_alive=is_alive,
         stall_s=stall_s,
+        capturing=capturing,
     )

@@ -8,11 +8,11 @@ import signal
 import struct
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from tasks.domain.errors import SweepError
 from tasks.load.schedule import Schedule
@@ -93,6 +93,17 @@ class CaptureFacts:
         return "clock" if self.unstamped * 100 > self.reads else "kernel"
 
 
+class Teller(Protocol):
+    """A process of the load, wherever it runs, as whoever looks on knows it."""
+
+    progress: dict[str, Any]
+    facts: dict[str, Any] | None
+
+    def say(self, line: bytes) -> None:
+        """Tell the process something."""
+        ...
+
+
 @dataclass(slots=True, eq=False)
 class Worker:
     """One process of the load and the last it said."""
@@ -131,8 +142,11 @@ class Worker:
         return CaptureFailed(code, next((line for line in reversed(lines) if line.strip()), ""))
 
 
-Watcher = Callable[[Sequence[Worker]], Coroutine[None, None, object]]
+Watcher = Callable[[Sequence[Teller]], Coroutine[None, None, object]]
 """Looks on while the processes run; it is cancelled when they have ended."""
+
+Capture = Callable[[Sequence[Job], Path, Watcher], Awaitable[CaptureFacts]]
+"""Carries out the jobs, here or elsewhere; what is captured lies in the jobs' files afterwards."""
 
 
 def processes_for(slots: int, rate_per_s: float | None) -> int:
@@ -162,8 +176,19 @@ async def capture(jobs: Sequence[Job], folder: Path, watch: Watcher) -> CaptureF
 
 
 async def _follow(workers: Sequence[Worker], watch: Watcher) -> None:
-    """Follow the processes to their end; a watcher that fails ends the load."""
-    following = asyncio.gather(*(worker.follow() for worker in workers))
+    """Follow the processes to their end."""
+
+    async def all_of_them() -> None:
+        await asyncio.gather(*(worker.follow() for worker in workers))
+
+    await watched(all_of_them(), workers, watch)
+
+
+async def watched(
+    work: Coroutine[Any, Any, None], workers: Sequence[Teller], watch: Watcher
+) -> None:
+    """Do the work while somebody looks on; a watcher that fails ends it."""
+    following = asyncio.ensure_future(work)
     watching = asyncio.ensure_future(watch(workers))
     try:
         both: list[asyncio.Future[Any]] = [following, watching]
@@ -177,7 +202,7 @@ async def _follow(workers: Sequence[Worker], watch: Watcher) -> None:
         await asyncio.gather(following, watching, return_exceptions=True)
 
 
-def stop_all(workers: Sequence[Worker], reason: str) -> None:
+def stop_all(workers: Sequence[Teller], reason: str) -> None:
     """Have the processes give up what is in flight, and report."""
     for worker in workers:
         if worker.facts is None:

@@ -94,6 +94,8 @@ def _summary_row(record: SweepRecord, result: TrialResult, level: LevelResult) -
         "repeat": level.repeat,
         "verdict": level.verdict.validity.value,
         "reasons": list(level.verdict.reasons),
+        "load_from": level.client.get("load_from"),
+        "load_path": level.client.get("load_path"),
         **{AXIS + name: _axis_value(value) for name, value in result.trial.axes.items()},
         **level.metrics,
     }

@@ -91,6 +91,8 @@ SUMMARY: tuple[Column, ...] = (
     Column("repeat", "Int64", "", "Which launch of the configuration, counted as the sweep does."),
     Column("verdict", "String", "", "Whether this run can be trusted: valid, suspect, invalid."),
     Column("reasons", "List(String)", "", "Why it can't be."),
+    Column("load_from", "String", "", "Where the load ran: on the worker, or on the host."),
+    Column("load_path", "String", "", "Its way: loopback, direct, or tunnel (times include SSH)."),
 )
 """summary.parquet, before the `axis_` columns and the metrics: a row a run of one level."""
 

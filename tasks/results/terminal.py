@@ -63,6 +63,8 @@ def print_report(console: Console, page: View, html: Path | None = None) -> None
         console.print(failure_table(page.failures))
     for note in notes(page):
         console.print(note)
+    if page.tunnelled:
+        console.print(Text(page.tunnelled, style="yellow"))
     for warning in page.stored.warnings:
         console.print(Text(f"! {warning}", style="yellow"))
     console.print()

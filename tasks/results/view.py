@@ -101,6 +101,14 @@ class View:
         return ", ".join(f"{count} {verdict}" for count, verdict in found if count)
 
     @property
+    def tunnelled(self) -> str:
+        """Say so where the load went through an SSH tunnel."""
+        levels = [level for result in self.stored.trials for level in result.levels]
+        if not any(level.client.get("load_path") == "tunnel" for level in levels):
+            return ""
+        return "The load came through an SSH tunnel: latencies and rates include it."
+
+    @property
     def lasted(self) -> str:
         """Tell how long the sweep took; nothing while it runs."""
         record = self.stored.record

@@ -22,6 +22,7 @@ async def make_attempt(order: LaunchOrder, site: Site, doctor: Doctor) -> Launch
             order.stack.stack,
             site.host.settings.launch,
             port=port,
+            address=site.host.settings.listen_address,
             known_flags=order.stack.facts.flags,
         ),
         site.host,

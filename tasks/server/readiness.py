@@ -55,6 +55,7 @@ class _Signs:
     log_bytes: int = 0
     cpu_s: float = 0.0
     life: float = 0.0
+    breaks: int = 0
     fatal_since: float | None = None
     stolen_since: float | None = None
 
@@ -66,6 +67,8 @@ async def await_ready(
     signs = _Signs(LogState(), started=time.monotonic(), life=time.monotonic())
     while True:
         watched = await _look(host, launch, signs)
+        if signs.breaks != host.transport.breaks:  # nobody could see whether it lived
+            signs.breaks, signs.life = host.transport.breaks, time.monotonic()
         _take_in(signs, watched, is_fatal)
         _tell(signs, what)
         if watched.ended_by == "lease":

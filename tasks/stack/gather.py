@@ -44,6 +44,7 @@ async def gather_facts(
             env={**variables, MARK: mark},
             stdin=_program(),
             timeout_s=PROBE_TIMEOUT_S,
+            repeatable=True,
         )
     except HostError as error:
         return unrunnable(interpreter, str(error))
@@ -61,7 +62,7 @@ async def gather_gpus(host: Host) -> tuple[tuple[GpuFacts, ...], str]:
     """Ask nvidia-smi for the GPUs; without one, also why."""
     command = host.settings.nvidia_smi
     try:
-        completed = await host.run([*command, *GPU_QUERY], timeout_s=30.0)
+        completed = await host.run([*command, *GPU_QUERY], timeout_s=30.0, repeatable=True)
     except HostError as error:
         return (), str(error)
     # nvidia-smi complains on standard output.

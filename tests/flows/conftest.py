@@ -170,7 +170,7 @@ def _environ(process: Path) -> bytes:
 def make_bed(tmp_path: Path, prefect_api: dict[str, str]):
     """Make a simulated host that behaves as a scenario says."""
 
-    def make(scenario: str = "", lease: str = "15s") -> Bed:
+    def make(scenario: str = "", lease: str = "15s", host_lines: str = "") -> Bed:
         (tmp_path / "scenario.toml").write_text(FAST + scenario)
         host = ["--root", str(tmp_path / "host"), "--scenario", str(tmp_path / "scenario.toml")]
         made = subprocess.run(
@@ -181,7 +181,8 @@ def make_bed(tmp_path: Path, prefect_api: dict[str, str]):
             check=True,
         )
         config = tmp_path / "settings.toml"
-        config.write_text(f'store = "{tmp_path / "sweeps"}"\nlease = "{lease}"\n{made.stdout}')
+        table = made.stdout.replace("[hosts.simulated]\n", f"[hosts.simulated]\n{host_lines}\n", 1)
+        config.write_text(f'store = "{tmp_path / "sweeps"}"\nlease = "{lease}"\n{table}')
         environment = {**os.environ, **prefect_api, "SGLANG_SWEEP_CONFIG": str(config)}
         return Bed(tmp_path, environment)
 

@@ -75,13 +75,6 @@ async def test_a_leading_tilde_is_the_home_on_the_host(
         assert (tmp_path / "runs").is_dir()
 
 
-async def test_ssh_hosts_are_refused_with_a_way_out(settings: HostSettings) -> None:
-    remote = settings.model_copy(update={"address": "gpu-box"})
-    with pytest.raises(HostError, match="not supported yet"):
-        async with connect("far", remote):
-            pass
-
-
 async def test_a_run_folder_that_can_not_be_written_is_named(settings: HostSettings) -> None:
     impossible = settings.model_copy(update={"run_folder": "/proc/nowhere"})
     with pytest.raises(HostError, match="can't write the run folder"):

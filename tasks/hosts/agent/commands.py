@@ -9,8 +9,8 @@ import os
 import sys
 from typing import Callable  # noqa: UP035 - Python 3.8 on the host
 
-from .files import Json, read, read_json, size_of, slice_of, write
-from .lock import lock, renew, unlock
+from .files import Json, install, read, read_json, remove, size_of, slice_of, write
+from .lock import holder, lock, renew, unlock
 from .processes import (
     alive,
     ancestors,
@@ -121,7 +121,7 @@ COMMANDS: dict[str, Callable[[Json], Json]] = {
     command.__name__: command
     for command in (
         hello, start, watch, renew, stop, kill, holders, ours, occupants, read, write, free_port,
-        lock, unlock,
+        lock, unlock, holder, install, remove,
     )
 }  # fmt: skip
 

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 
-from .files import Json, read_json, write_json
+from .files import Json, guarded, read_json, write_json
 
 
-class guarded:
-    """Keep two callers on this host apart while one looks at the lock."""
+def holding(path: str) -> Json:
+    """Who holds the lock, and when last a sign of life came; None where it is free or expired."""
+    held = read_lock(path)
+    age_s = time.time() - os.stat(path).st_mtime if held else 0.0
+    return (
+        {**held, "renewed_ago_s": round(age_s, 1)} if held and age_s <= held["expiry_s"] else None
+    )
 
-    def __init__(self, run_folder: str) -> None:
-        os.makedirs(run_folder, exist_ok=True)
-        self.file = open(os.path.join(run_folder, "lock.guard"), "w")  # noqa: SIM115
 
-    def __enter__(self) -> None:
-        fcntl.flock(self.file, fcntl.LOCK_EX)
-
-    def __exit__(self, *_: object) -> None:
-        self.file.close()
+def holder(request: Json) -> Json:
+    """Who holds the host's lock, without a wish to have it."""
+    return {"holder": holding(os.path.join(request["run_folder"], "lock.json"))}
 
 
 def read_lock(path: str) -> Json:
@@ -35,11 +34,10 @@ def read_lock(path: str) -> Json:
 def lock(request: Json) -> Json:
     """Take the host's lock, or tell who holds it since when; one not renewed has expired."""
     path = os.path.join(request["run_folder"], "lock.json")
-    with guarded(request["run_folder"]):
-        held = read_lock(path)
-        age_s = time.time() - os.stat(path).st_mtime if held else 0.0
-        if held and held["token"] != request["token"] and age_s <= held["expiry_s"]:
-            return {"taken": False, "holder": {**held, "renewed_ago_s": round(age_s, 1)}}
+    with guarded(os.path.join(request["run_folder"], "lock.guard")):
+        held = holding(path)
+        if held and held["token"] != request["token"]:
+            return {"taken": False, "holder": held}
         keys = ("token", "owner", "expiry_s")
         write_json(path, {**{key: request[key] for key in keys}, "since": time.time()})
     return {"taken": True, "holder": None}
@@ -48,7 +46,7 @@ def lock(request: Json) -> Json:
 def unlock(request: Json) -> Json:
     """Give the lock back if it is ours."""
     path = os.path.join(request["run_folder"], "lock.json")
-    with guarded(request["run_folder"]):
+    with guarded(os.path.join(request["run_folder"], "lock.guard")):
         held = read_lock(path)
         if held and held["token"] == request["token"]:
             os.remove(path)
@@ -61,7 +59,7 @@ def renew(request: Json) -> Json:
         if os.path.exists(os.path.join(folder, "lease")):
             os.utime(os.path.join(folder, "lease"))
     path = os.path.join(request["run_folder"], "lock.json")
-    with guarded(request["run_folder"]):
+    with guarded(os.path.join(request["run_folder"], "lock.guard")):
         lock = read_lock(path)
         ours = lock is not None and lock["token"] == request["token"]
         if ours:

@@ -11,6 +11,7 @@ from typing import Callable, Iterator  # noqa: UP035 - Python 3.8 on the host
 from .files import Json, read_bytes
 
 MARK = "SGLANG_SWEEP_MARK"
+RUN = "SGLANG_SWEEP_RUN"
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 

@@ -8,36 +8,50 @@ import subprocess
 import sys
 import time
 
-from .files import Json, read_json, write_json
-from .processes import MARK, boot_id, end, marked, stat_fields
+from .files import Json, guarded, read_json, write_json
+from .processes import MARK, RUN, boot_id, end, marked, stat_fields
 
 PR_SET_CHILD_SUBREAPER = 36
 
 
 def start(request: Json) -> Json:
-    """Start a program detached, under a supervisor that outlives us, and tell its pid."""
+    """Start a program detached, under a supervisor that outlives us, and tell its pid.
+
+    The same order, asked for again, is answered with what it started: the first answer may have
+    been lost on its way.
+    """
     folder = request["folder"]
     os.makedirs(folder, exist_ok=True)
-    for name in ("process.json", "exit.json"):
-        if os.path.exists(os.path.join(folder, name)):
-            os.remove(os.path.join(folder, name))
-    write_json(os.path.join(folder, "launch.json"), request)
-    open(os.path.join(folder, "lease"), "w").close()
+    with guarded(os.path.join(folder, "start.guard")):
+        known = read_json(os.path.join(folder, "launch.json")) or {}
+        if known.get("order") != request["order"]:
+            for name in ("process.json", "exit.json"):
+                if os.path.exists(os.path.join(folder, name)):
+                    os.remove(os.path.join(folder, name))
+            write_json(os.path.join(folder, "launch.json"), request)
+            open(os.path.join(folder, "lease"), "w").close()
+        if read_json(os.path.join(folder, "process.json")) is None:
+            detach(folder)
+        for _ in range(400):
+            process = read_json(os.path.join(folder, "process.json"))
+            if process is not None:
+                return process
+            time.sleep(0.025)
+    return {"error": "the supervisor did not start within 10 s"}
+
+
+def detach(folder: str) -> None:
+    """Start a supervisor; of two for the same order, the second leaves at once."""
     subprocess.Popen(
         [sys.executable, "-I", "-S", "-B", os.path.abspath(sys.argv[0]), "supervise", folder],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
+        env={name: value for name, value in os.environ.items() if name != RUN},
         start_new_session=True,
         close_fds=True,
         cwd="/",
     )
-    for _ in range(400):
-        process = read_json(os.path.join(folder, "process.json"))
-        if process is not None:
-            return process
-        time.sleep(0.025)
-    return {"error": "the supervisor did not start within 10 s"}
 
 
 def spawn(request: Json, folder: str) -> subprocess.Popen[bytes]:
@@ -59,6 +73,8 @@ def supervise(folder: str) -> None:
     """Be the parent of a server: record its end, and end it when nobody renews the lease."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     request = read_json(os.path.join(folder, "launch.json"))
+    if not claimed(os.path.join(folder, "supervisor-" + request["order"])):
+        return
     try:
         server = spawn(request, folder)
     except OSError as error:
@@ -84,6 +100,15 @@ def supervise(folder: str) -> None:
             lease_over = True
             end(lambda: marked(request["mark"]), request["grace_s"])
         time.sleep(0.02 if code is None else 0.25)
+
+
+def claimed(path: str) -> bool:
+    """Whether this is the first supervisor of an order."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except FileExistsError:
+        return False
+    return True
 
 
 def reap() -> None:

@@ -1,0 +1,156 @@
+"""Run a load on the host itself: ship the capture program there, and bring back what it captured.
+
+The processes run detached, so that a connection which breaks disturbs nothing: what they tell is
+read from their log, from where the last look ended, and the captured files when all is over.
+"""
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tasks.domain.errors import HostError
+from tasks.hosts.host import Host
+from tasks.hosts.lock import Hold
+from tasks.load.workers import CaptureFacts, CaptureFailed, Job, Watcher, merge, watched
+
+LOOK_S = 0.5
+_BOOT = "import sys; sys.path.append(sys.argv[1]); from capture.conduct import main; main()"
+_GRACE_S = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class FarWorker:
+    """A process of the load on the host, and the last it told."""
+
+    progress: dict[str, Any] = field(default_factory=dict)
+    facts: dict[str, Any] | None = None
+    wish: bytes = b""
+
+    def say(self, line: bytes) -> None:
+        """Keep what it is to be told until the next look."""
+        self.wish = line
+
+
+@dataclass(frozen=True, slots=True)
+class HostCapture:
+    """Captures on the host, in the stead of `tasks.load.workers.capture`.
+
+    `mark` is the marker of the load's processes, `port` where the server listens there.
+    """
+
+    hold: Hold
+    mark: str
+    port: int
+
+    @property
+    def host(self) -> Host:
+        """The host that serves and is loaded."""
+        return self.hold.host
+
+    async def __call__(self, jobs: Sequence[Job], folder: Path, watch: Watcher) -> CaptureFacts:
+        """Carry out the jobs on the host while `watch` looks on; their files end up in `folder`."""
+        there = self.host.launch_folder(self.mark)
+        package = await ship(self.host)
+        await self._clear(there)
+        try:
+            for number, job in enumerate(jobs):
+                path = Path(f"{there}/streams-{number}")
+                far = replace(job, host="127.0.0.1", port=self.port, path=path)
+                await self.host.write(f"{there}/job-{number}", far.encode())
+            await self._start(package, there)
+            workers = [FarWorker() for _ in jobs]
+            await watched(self._follow(workers, there), workers, watch)
+            for number, job in enumerate(jobs):
+                await self._fetch(f"{there}/streams-{number}", job.path)
+            return merge([worker.facts for worker in workers if worker.facts is not None])
+        finally:
+            await asyncio.shield(self._end(there))
+
+    async def _start(self, package: str, there: str) -> None:
+        self.hold.folders.add(there)
+        await self.host.start(
+            [self.host.transport.python, "-I", "-S", "-B", "-c", _BOOT, package, there],
+            env={},
+            folder=there,
+            mark=self.mark,
+            lease_s=self.hold.lease_s,
+            grace_s=_GRACE_S,
+        )
+
+    async def _follow(self, workers: Sequence[FarWorker], there: str) -> None:
+        """Read what the processes tell until they have ended."""
+        offset, rest, wished = 0, b"", False
+        while True:
+            seen = await self.host.watch(there, self.mark, offset)
+            offset += len(seen.log)
+            *lines, rest = (rest + seen.log).split(b"\n")
+            for line in lines:
+                _take_in(workers, line)
+            if seen.exit_code is not None and not seen.log:
+                _see_all_ended(workers, seen.exit_code, rest)
+                return
+            wish = next((worker.wish for worker in workers if worker.wish), b"")
+            if wish and not wished:
+                wished = True
+                reason = wish.removeprefix(b"stop ").strip()
+                await self.host.write(f"{there}/stop", reason)
+            await asyncio.sleep(0.0 if seen.log else LOOK_S)
+
+    async def _fetch(self, path: str, here: Path) -> None:
+        """Bring a captured file here, part by part."""
+        size = 0
+        with here.open("wb") as file:
+            while part := await self.host.read(path, size):
+                file.write(part)
+                size += len(part)
+
+    async def _end(self, there: str) -> None:
+        """End what is left of the load, and take its files away."""
+        await self.host.stop(self.mark, _GRACE_S)
+        self.hold.folders.discard(there)
+        await self._clear(there)
+
+    async def _clear(self, there: str) -> None:
+        await self.host.ask("remove", {"folder": there, "within": self.host.launch_folder("")})
+
+
+async def ship(host: Host) -> str:
+    """Put the capture package on the host, and verify that it is the one that we have.
+
+    Returns the folder that holds it. Raises `HostError` where it is another one.
+    """
+    package = resources.files("tasks.load.capture")
+    names = sorted(item.name for item in package.iterdir() if item.name.endswith(".py"))
+    files = {f"capture/{name}": (package / name).read_text() for name in names}
+    digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+    folder = f"{host.run_folder}/capture-{digest[:12]}"
+    answer = await host.ask("install", {"folder": folder, "files": files})
+    if answer["digest"] != digest:
+        raise HostError(host.name, f"{folder} isn't what was put there; remove it and try again")
+    return folder
+
+
+def _take_in(workers: Sequence[FarWorker], line: bytes) -> None:
+    """Learn from one line that the conductor passed on. Raises `CaptureFailed` where it says so."""
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return  # no message of ours: what a crash wrote is told when it has ended
+    worker = workers[message["worker"]]
+    match message["event"]:
+        case "failed":
+            raise CaptureFailed(message["code"], message["why"])
+        case "end":
+            worker.facts = message
+        case "progress":
+            worker.progress = message
+
+
+def _see_all_ended(workers: Sequence[FarWorker], code: int, rest: bytes) -> None:
+    if any(worker.facts is None for worker in workers):
+        raise CaptureFailed(code, rest.decode(errors="replace"))
