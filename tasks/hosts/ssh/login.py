@@ -1,5 +1,6 @@
 """Log in to a machine as `ssh` would: ~/.ssh/config, agent, keys; its host key always checked."""
 
+import asyncio
 import os
 import shlex
 from collections.abc import Callable, Sequence
@@ -79,14 +80,16 @@ async def _hop(
         before = await _jumped(account, options, depth)
     client = _Client(on_lost)
     try:
-        connection = await asyncssh.connect(
-            host,
-            port,
-            options=options,
-            tunnel=before,
-            known_hosts=_known_hosts(account, options),
-            client_factory=lambda: client,
-        )
+        # Not asyncssh's own time-out: its `wait_for` may swallow a cancellation (before 3.12).
+        async with asyncio.timeout(account.connect_timeout_s):
+            connection = await asyncssh.connect(
+                host,
+                port,
+                options=options,
+                tunnel=before,
+                known_hosts=_known_hosts(account, options),
+                client_factory=lambda: client,
+            )
     except BaseException as error:
         if before is not None:
             before.abort()
@@ -126,7 +129,7 @@ async def _options(
             port=port,
             username=user or (),
             passphrase=account.passphrase,
-            connect_timeout=account.connect_timeout_s,
+            connect_timeout=None,
             login_timeout=account.connect_timeout_s,
             keepalive_interval=KEEPALIVE_S,
             keepalive_count_max=KEEPALIVES,
