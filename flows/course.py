@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from settings.sweep import Sweep
 from tasks.domain.answer import Answer
-from tasks.domain.configuration import Trial, TrialResult, TrialVerdict
+from tasks.domain.configuration import Trial, TrialResult
 from tasks.domain.progress import Progress
 from tasks.results.folders import SweepFolder
 from tasks.server.site import Site
@@ -57,11 +57,6 @@ class Course:
             attempt=attempt,
             eta_s=self.eta_s,
         )
-
-    def open_trials(self) -> list[Trial]:
-        """The trials that have not been given up."""
-        given_up = (TrialVerdict.PRUNED, TrialVerdict.INCORRECT, TrialVerdict.FAILED)
-        return [r.trial for r in self.results.values() if r.verdict not in given_up]
 
 
 course: ContextVar[Course] = ContextVar("course")

@@ -63,11 +63,3 @@ class GpusNotFree(HostError):
 
 class StackUnfit(HostError):
     """No software stack of the host can serve; nothing was launched."""
-
-
-class ServerLost(SweepError):
-    """A server that served stopped doing so; `exit_status_code` is None where nobody saw it."""
-
-    def __init__(self, message: str, exit_code: int | None) -> None:
-        self.exit_code = exit_code
-        super().__init__(message)
