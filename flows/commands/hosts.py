@@ -3,8 +3,11 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import groupby
+from pathlib import PurePosixPath
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -81,17 +84,20 @@ def ours_json(processes: Sequence[HostProcess]) -> list[Mapping[str, object]]:
 
 
 def print_ours(out: Console, host: str, processes: Sequence[HostProcess]) -> None:
-    """Print a line a process, those of one launch together."""
+    """Print a line a process, under the launch that it belongs to."""
     if not processes:
         out.print(f"{host}: nothing of ours runs there")
         return
-    table = Table("pid", "age", "GPUs", "launch", "command", box=None, pad_edge=False)
-    for process in sorted(processes, key=lambda each: (each.mark or "", each.pid)):
-        command = Text(process.command, overflow="ellipsis", no_wrap=True)
-        held = str(len(process.devices)) if process.devices else ""
-        launch = (process.mark or "").rstrip("/")
-        table.add_row(str(process.pid), age(process.age_s), held, launch, command)
-    out.print(table)
+    ordered = sorted(processes, key=lambda each: (each.mark or "", each.pid))
+    for mark, launched in groupby(ordered, key=lambda each: each.mark or ""):
+        out.print(Text(f"launch {mark.rstrip('/')}", style="bold"), soft_wrap=True)
+        table = Table("pid", "age", "GPUs", "command", box=None, pad_edge=False)
+        for process in launched:
+            interpreter, _, arguments = process.command.partition(" ")
+            command = f"{PurePosixPath(interpreter).name} {arguments}"
+            held = str(len(process.devices)) if process.devices else ""
+            table.add_row(str(process.pid), age(process.age_s), held, Text(command.strip()))
+        out.print(Padding.indent(table, 2))
 
 
 async def stop_ours(host: Host, *, force: bool) -> int:
