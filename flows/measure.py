@@ -7,7 +7,8 @@ from dataclasses import replace
 from flows.course import Course
 from flows.outcome import outcome_of
 from flows.unbroken import unbroken
-from settings.sweep import Canary, Workload
+from settings.sweep import Canary
+from settings.workload import Workload
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
 from tasks.domain.diagnosis import Phase
 from tasks.domain.errors import LeaseExpired

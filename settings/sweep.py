@@ -4,13 +4,10 @@ This one model is the flow's parameter, the YAML file and the form in the Prefec
 checks are pure; it knows nothing of a host or of the installed SGLang.
 """
 
-import math
 from typing import Annotated, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BeforeValidator,
-    ConfigDict,
     Field,
     field_validator,
     model_validator,
@@ -25,11 +22,12 @@ from settings.axes import (
     value_fault,
     values_faults,
 )
-from settings.metric_names import METRIC_NAMES
 from settings.nearest import suggest
+from settings.objective import Constraint, Objective
 from settings.quantities import Duration
 from settings.strict import Strict
 from settings.variables import Env
+from settings.workload import Load, Workload
 
 ArgValue = Scalar | list[bool | int | float | str]
 
@@ -44,19 +42,7 @@ def _underscored(value: object) -> object:
     return kept
 
 
-def _as_list(value: object) -> object:
-    return value if isinstance(value, list | tuple) or value is None else [value]
-
-
-def _known_metric(value: str) -> str:
-    if value not in METRIC_NAMES:
-        raise ValueError(f"no such metric{suggest(value, METRIC_NAMES)}")
-    return value
-
-
 Args = Annotated[dict[str, ArgValue], BeforeValidator(_underscored)]
-Metric = Annotated[str, AfterValidator(_known_metric)]
-Levels = BeforeValidator(_as_list)
 
 
 class Server(Strict):
@@ -87,131 +73,6 @@ class Speculative(Strict):
 
 _NEEDS_DRAFT = ("EAGLE3", "STANDALONE")
 """Algorithms whose draft is always a model of its own; others may use layers of the target."""
-
-_LEAST_SHARE = 0.8
-"""A closed loop that leaves more of its slots empty measures another concurrency."""
-
-
-class Workload(Strict):
-    """How a server is loaded; give `concurrency` (closed loop) or `request_rate` (open loop)."""
-
-    name: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")
-    """Names the workload in results and in the objective."""
-
-    dataset: Literal["random", "text"] = "random"
-    """`random`: random token ids. `text`: real English, for what acceptance depends on."""
-
-    input_len: int = Field(default=512, ge=1)
-    """Prompt length in tokens."""
-
-    output_len: int = Field(default=128, ge=1)
-    """Tokens to generate, end-of-sequence ignored."""
-
-    concurrency: Annotated[tuple[Annotated[int, Field(ge=1)], ...], Levels] = ()
-    """Requests in flight, one level each."""
-
-    request_rate: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Levels] = ()
-    """Requests per second (Poisson), one level each."""
-
-    requests: int = Field(default=64, ge=1)
-    """Measured requests per level."""
-
-    warmup_requests: int = Field(default=1, ge=0)
-    """Requests before the measurement of each level, never counted."""
-
-    request_timeout: Duration = 600.0
-    """How long one request may take before it counts as timed out."""
-
-    @model_validator(mode="after")
-    def _one_kind_of_level(self) -> Self:
-        if bool(self.concurrency) == bool(self.request_rate):
-            raise ValueError("give either concurrency or request_rate, for instance [1, 16]")
-        for name, levels in (
-            ("concurrency", self.concurrency),
-            ("request_rate", self.request_rate),
-        ):
-            if len(set(levels)) < len(levels):
-                raise ValueError(f".{name}: {list(levels)} names a level twice")
-        for slots in self.concurrency:
-            in_flight = self.requests / math.ceil(self.requests / slots)
-            if in_flight < _LEAST_SHARE * slots:
-                raise ValueError(
-                    f".requests: {self.requests} at concurrency {slots} keep only {in_flight:.1f} "
-                    f"in flight on average; give a multiple of {slots}, or {5 * slots} and more"
-                )
-        return self
-
-
-class Load(Strict):
-    """Where the load runs."""
-
-    model_config = ConfigDict(serialize_by_alias=True)
-
-    place: Literal["auto", "worker", "host"] = Field(default="auto", alias="from")
-    """`worker`: where this runs, over the network. `host`: on the host, beside the server.
-    `auto`: on the host where the worker could only reach the server through an SSH tunnel."""
-
-
-class Objective(Strict):
-    """What makes one configuration better than another."""
-
-    metric: Metric = "output_throughput"
-    """A metric by the name that sglang.bench_serving gives it, such as p99_ttft_ms."""
-
-    workload: str | None = None
-    """The workload that counts; may be left out where there is only one."""
-
-    concurrency: int | None = None
-    """The level that counts, for a workload with levels of concurrency."""
-
-    request_rate: float | None = None
-    """The level that counts, for a workload with levels of request rate."""
-
-    goal: Literal["maximize", "minimize"] = "maximize"
-    """Whether more is better; where a latency is the metric and nothing is said, less is."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _less_latency_is_better(cls, value: object) -> object:
-        if isinstance(value, dict) and str(value.get("metric")).endswith("_ms"):
-            return {"goal": "minimize", **value}
-        return value
-
-    @model_validator(mode="after")
-    def _sensible_goal(self) -> Self:
-        if self.goal == "maximize" and self.metric.endswith("_ms"):
-            raise ValueError(f".goal: maximizing {self.metric} finds the slowest; say minimize")
-        return self
-
-
-class Constraint(Strict):
-    """A bound that the best configuration must keep, at the objective's level unless named."""
-
-    metric: Metric
-    """A metric by the name that sglang.bench_serving gives it, such as p99_ttft_ms."""
-
-    max: float | None = None
-    """The most that is allowed."""
-
-    min: float | None = None
-    """The least that is allowed."""
-
-    workload: str | None = None
-    """Where it must hold; the objective's workload when absent."""
-
-    concurrency: int | None = None
-    """At which level of concurrency."""
-
-    request_rate: float | None = None
-    """At which request rate."""
-
-    @model_validator(mode="after")
-    def _some_bound(self) -> Self:
-        if self.max is None and self.min is None:
-            raise ValueError("give max or min")
-        if self.max is not None and self.min is not None and self.min > self.max:
-            raise ValueError(f"nothing is at least {self.min:g} and at most {self.max:g}")
-        return self
 
 
 class Search(Strict):

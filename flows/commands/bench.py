@@ -14,7 +14,7 @@ from rich.console import Console
 from flows.commands.live import shown
 from settings.application import load
 from settings.faults import describe
-from settings.sweep import Workload
+from settings.workload import Workload
 from tasks.domain.errors import ExitStatus, InputError
 from tasks.domain.measurement import LevelResult
 from tasks.domain.progress import Progress, report

@@ -19,8 +19,8 @@ from flows.commands.interrupt import run_interruptible
 from flows.commands.run import run_sweep
 from settings.application import CONFIG_VARIABLE, load
 from settings.quantities import show_duration
-from settings.sweep import Workload
 from settings.sweep_file import read_sweep
+from settings.workload import Workload
 from tasks.domain.configuration import TrialResult, TrialVerdict
 from tasks.domain.errors import ExitStatus, InputError
 from tasks.results.attempts import measured_attempt

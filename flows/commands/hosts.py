@@ -1,10 +1,12 @@
-"""`hosts`, `ps`, `stop`: what is configured, what of ours runs there, and the end of it."""
+"""`validate`, `clean`, `hosts`, `ps`, `stop`: what a host is, and what of ours runs there."""
 
 import asyncio
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import PurePosixPath
+from typing import Literal
 
 from rich.console import Console
 from rich.padding import Padding
@@ -14,13 +16,57 @@ from rich.text import Text
 from settings.application import Settings
 from settings.host import Host as HostSettings
 from tasks.domain.errors import ExitStatus, HostError, HostLocked
-from tasks.gpus.clean import gpu_facts
-from tasks.gpus.plan import age, name_them
+from tasks.domain.facts import StackReport
+from tasks.gpus.clean import clean, gpu_facts, plan_for
+from tasks.gpus.plan import Policy, age, name_them
+from tasks.gpus.render import plan_table
 from tasks.hosts.connect import connect
 from tasks.hosts.host import Host, HostProcess
-from tasks.hosts.lock import holder_of
+from tasks.hosts.lock import hold, holder_of
+from tasks.stack.render import report_view
+from tasks.stack.validate import as_json, validate
 
 _GRACE_S = 10.0
+
+
+async def validate_host(name: str, settings: Settings) -> list[StackReport]:
+    """Judge every stack that a host lists."""
+    async with connect(name, settings.host(name)) as host:
+        return list(await validate(host))
+
+
+def stacks_json(reports: Sequence[StackReport]) -> list[Mapping[str, object]]:
+    """The judgements for machines."""
+    return [as_json(report) for report in reports]
+
+
+def print_stacks(out: Console, reports: Sequence[StackReport]) -> None:
+    """Print a page a stack."""
+    for report in reports:
+        out.print(report_view(report))
+
+
+async def clean_host(
+    name: str,
+    settings: Settings,
+    out: Console,
+    policy: Literal["own", "user", "all"] | None,
+    *,
+    dry_run: bool,
+) -> None:
+    """Print who would be ended on a host; unless it is only asked for, end them under its lock.
+
+    Raises `HostError` naming whoever is still there, and `HostLocked` where a sweep lives.
+    """
+    chosen = None if policy is None else Policy(policy)
+    async with connect(name, settings.host(name)) as host:
+        found, sight = await plan_for(host, chosen)
+        out.print(plan_table(name, found, sight.gpus or ()))
+        if dry_run:
+            return
+        async with hold(host, "sglang-sweep clean", uuid.uuid4().hex, settings.lease, 0.0):
+            cleaned = await clean(host, chosen)
+        out.print(f"clean after {cleaned.took_s:.1f} s, {len(cleaned.ended)} ended")
 
 
 @dataclass(frozen=True, slots=True)

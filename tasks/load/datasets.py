@@ -15,7 +15,7 @@ import random
 from functools import cache
 from pathlib import Path
 
-from settings.sweep import Workload
+from settings.workload import Workload
 from tasks.load.request import Prompt
 from tasks.load.target import Backend
 

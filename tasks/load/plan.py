@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass, replace
 
-from settings.sweep import Workload
+from settings.workload import Workload
 from tasks.load.datasets import make_prompts
 from tasks.load.parse import Asked
 from tasks.load.request import encode_request

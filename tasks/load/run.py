@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from settings.sweep import Workload
+from settings.workload import Workload
 from tasks.domain.measurement import LevelResult
 from tasks.load.drive import Driven, LoadProgress, Watch, drive
 from tasks.load.metrics import compute_metrics

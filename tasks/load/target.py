@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import SplitResult, urlsplit
 
-from settings.sweep import Workload
+from settings.workload import Workload
 from tasks.domain.errors import InputError
 
 Backend = Literal["sglang", "openai", "openai-chat"]

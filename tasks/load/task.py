@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from prefect import task
 from prefect.cache_policies import NO_CACHE
 
-from settings.sweep import Workload
+from settings.workload import Workload
 from tasks.domain.measurement import LevelResult
 from tasks.load.run import LoadProgress, run_level
 from tasks.load.target import Level, Target

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from settings.sweep import Constraint, Objective, Sweep, Workload
+from settings.objective import Constraint, Objective
+from settings.sweep import Sweep
+from settings.workload import Workload
 from tasks.domain.configuration import TrialResult
 from tasks.domain.measurement import LevelResult, Validity
 from tasks.results.statistics import CONFIDENCE, Estimate, Ratio, estimate, ratio

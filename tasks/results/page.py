@@ -8,8 +8,9 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from settings.objective import Constraint
 from settings.quantities import show_duration
-from settings.sweep import Constraint, Workload
+from settings.workload import Workload
 from tasks.domain.facts import StackReport
 from tasks.results.cells import constraint_cell
 from tasks.results.command_line import deploy_command

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from settings.sweep import Constraint, Sweep
+from settings.objective import Constraint
+from settings.sweep import Sweep
 from tasks.domain.configuration import TrialResult, TrialVerdict
 from tasks.results.cells import (
     Cell,

@@ -11,8 +11,9 @@ from ruamel.yaml import YAML
 from flows.cli import app
 from settings.application import Settings
 from settings.host import Host
-from settings.sweep import Sweep, Workload
+from settings.sweep import Sweep
 from settings.sweep_file import parse_sweep, read_sweep
+from settings.workload import Workload
 
 PROJECT = Path(__file__).resolve().parents[2]
 PAGES = [

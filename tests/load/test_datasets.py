@@ -1,6 +1,6 @@
 import random
 
-from settings.sweep import Workload
+from settings.workload import Workload
 from tasks.load.datasets import make_prompts, ordinary_ids, sentences, vocabulary
 from tasks.load.plan import source_of
 from tasks.load.target import Level

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from settings.host import Host as HostSettings
-from settings.sweep import Workload
+from settings.workload import Workload
 from tasks.domain.errors import HostError
 from tasks.domain.measurement import RequestOutcome
 from tasks.hosts.connect import connect

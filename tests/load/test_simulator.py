@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from settings.sweep import Workload
+from settings.workload import Workload
 from tasks.domain.measurement import RequestOutcome, Validity
 from tasks.load.run import run_level
 from tasks.load.target import Level, Target

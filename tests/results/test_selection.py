@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from settings.sweep import Constraint, Objective
+from settings.objective import Constraint, Objective
 from tasks.domain.configuration import TrialVerdict
 from tasks.domain.measurement import Validity
 from tasks.results.cells import Cell, cell_means, constraint_cell, objective_cell, runs, values

@@ -1,0 +1,70 @@
+"""`compare`, `report`, `history`, `settings`: what is known."""
+
+from flows.cli.application import AsJson, app, out, print_json
+
+
+@app.command
+def compare(a: str, b: str, *, force: bool = False) -> int:
+    """Compare two sweeps, or a sweep's trials with its baseline.
+
+    Parameters
+    ----------
+    a
+        A sweep's id, the beginning of one, or latest.
+    b
+        Likewise, or baseline.
+    force
+        Compare although workload or software differ.
+    """
+    from flows.commands.report import print_compared
+
+    return print_compared(a, b, out, force=force)
+
+
+@app.command
+def report(sweep_id: str = "latest", *, as_json: AsJson = False) -> None:
+    """Print a sweep's report, and write its HTML page anew.
+
+    Parameters
+    ----------
+    sweep_id
+        A sweep's id, the beginning of one, or latest.
+    as_json
+        Print one JSON object instead.
+    """
+    from flows.commands.report import print_stored, stored_json
+
+    if as_json:
+        print_json(stored_json(sweep_id))
+    else:
+        print_stored(sweep_id, out)
+
+
+@app.command
+def history(name: str | None = None, *, last: int = 30) -> None:
+    """Look back over the nights: what was best, and whether that changed.
+
+    Parameters
+    ----------
+    name
+        Only sweeps of this name.
+    last
+        How many sweeps at most.
+    """
+    from flows.commands.report import print_nights
+
+    print_nights(name, last, out)
+
+
+@app.command(name="settings")
+def show_settings(*, as_json: AsJson = False) -> None:
+    """Show the settings in force and where each value comes from.
+
+    Parameters
+    ----------
+    as_json
+        Print one JSON object.
+    """
+    from flows.commands.show import print_settings, settings_rows
+
+    print_json(settings_rows()) if as_json else print_settings(out)
