@@ -5,6 +5,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 REAL := .real-sglang
+# Tests at once: most of them wait for processes, so more than the cores of a small machine.
+TESTERS ?= 3
 
 .PHONY: help setup demo demo-real test test-real lint format types imports lock deploy clean
 
@@ -28,7 +30,7 @@ demo-real: setup  ## Run a sweep on the real SGLang, on this machine's CPU (inst
 	@$(BIN)/python scripts/real_sglang/demo.py --root $(REAL) --python $(PYTHON)
 
 test: setup  ## Run the test suite
-	$(BIN)/pytest -m "not real"
+	$(BIN)/pytest -m "not real" -n $(TESTERS) --dist worksteal
 
 test-real: setup  ## Run the tests that need the real SGLang, which they set up
 	$(BIN)/pytest -m real

@@ -5,6 +5,7 @@ read from their log, from where the last look ended, and the captured files when
 """
 
 import asyncio
+import contextlib
 import hashlib
 import json
 from collections.abc import Sequence
@@ -69,7 +70,10 @@ class HostCapture:
                 await self._fetch(f"{there}/streams-{number}", job.path)
             return merge([worker.facts for worker in workers if worker.facts is not None])
         finally:
-            await asyncio.shield(self._end(there))
+            # Once the files are here, a host that goes away must not cost what was measured: the
+            # load's lease ends what still runs, and the next load clears the folder.
+            with contextlib.suppress(HostError):
+                await asyncio.shield(self._end(there))
 
     async def _start(self, package: str, there: str) -> None:
         self.hold.folders.add(there)
@@ -111,8 +115,8 @@ class HostCapture:
 
     async def _end(self, there: str) -> None:
         """End what is left of the load, and take its files away."""
-        await self.host.stop(self.mark, _GRACE_S)
         self.hold.folders.discard(there)
+        await self.host.stop(self.mark, _GRACE_S)
         await self._clear(there)
 
     async def _clear(self, there: str) -> None:
@@ -140,6 +144,8 @@ def _take_in(workers: Sequence[FarWorker], line: bytes) -> None:
     try:
         message = json.loads(line)
     except ValueError:
+        message = None
+    if not isinstance(message, dict) or "event" not in message:
         return  # no message of ours: what a crash wrote is told when it has ended
     worker = workers[message["worker"]]
     match message["event"]:
