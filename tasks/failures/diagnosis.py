@@ -82,7 +82,7 @@ def _current(findings: Findings) -> list[Sighting]:
         sighting
         for sighting in findings.sightings
         if sighting.evidence.line > timeline.launched
-        and not (sighting.sign.weak and timeline.ready > sighting.evidence.line)
+        and not (sighting.weak and timeline.ready > sighting.evidence.line)
     ]
 
 

@@ -11,7 +11,17 @@ from functools import cached_property
 from tasks.domain.diagnosis import Evidence, Phase
 from tasks.failures.catalogue import MODES
 from tasks.failures.catalogue.entry import Mode, Sign, Variant
-from tasks.failures.text import exception_name, is_noise, plain, raised, regex, shape, shown, stamp
+from tasks.failures.text import (
+    exception_name,
+    is_noise,
+    plain,
+    raised,
+    regex,
+    shape,
+    shown,
+    stamp,
+    warns,
+)
 from tasks.failures.timeline import BUSY, MARKS, Timeline
 
 AROUND = 400
@@ -31,7 +41,7 @@ ALARMS = (
     *("not support", "only support", "nsupported", "does not", "insufficient", "nvalid", "denied"),
     *("mismatch", "No space", "custom code", "gated", "baton", ".lock", "ulticast", "drivers"),
     *("too old", "nrecognized", "Removed server", "unbalanced", "incomplete", "corrupt", "in use"),
-    *("connect to", "requires", "divisible", "hang", "stuck"),
+    *("connect to", "requires", "divisible", "hang", "stuck", "not ready", "giving up"),
 )
 """A line without one of these is a sign of nothing."""
 
@@ -48,6 +58,11 @@ class Sighting:
     groups: Mapping[str, str]
     variant: Variant | None = None
     support: tuple[Evidence, ...] = ()
+
+    @property
+    def weak(self) -> bool:
+        """Whether it is a warning, which may come true or not."""
+        return self.sign.weak or warns(self.evidence.text)
 
 
 @dataclass(slots=True)
@@ -169,9 +184,9 @@ def _read(
         return
     lines = [*before, *piece, *following[:AROUND]]
     first = len(before)
-    one, two, three = BUSY
+    one, two, three, four = BUSY
     for index, line in enumerate(piece):
-        if one in line or two in line or three in line:
+        if one in line or two in line or three in line or four in line:
             findings.timeline.busy(number + index)
         elif any(alarm in line for alarm in ALARMS):
             _alarm(findings, line, number + index, lines, first + index, given)

@@ -50,6 +50,11 @@ def raised(line: str) -> bool:
     )
 
 
+def warns(line: str) -> bool:
+    """Tell whether a logger wrote the line below the level of an error."""
+    return bool(regex(r"^(?:\([^)]*\) ?|\[[^\]]*\] ?)*(?:WARNING|INFO|DEBUG)\b").search(line))
+
+
 def stamp(line: str) -> str | None:
     """Read a line's own time as `MM-DD HH:MM:SS`, from SGLang's or torch's (glog's) prefix."""
     if found := regex(r"\[\d{4}-(\d\d-\d\d)[ T](\d\d:\d\d:\d\d)").search(line):

@@ -9,7 +9,12 @@ LAUNCHES = ("server_args=ServerArgs(", "server_args={'model_path'", "non-default
 
 READY = "The server is fired up and ready to roll"
 
-BUSY = ("Decode batch", "Prefill batch", '" 200 OK')
+_STARTED = "Application startup complete"
+"""vLLM's word for ready; SGLang says it before its warm-up."""
+
+_VLLM = "vLLM API server"
+
+BUSY = ("Decode batch", "Prefill batch", '" 200 OK', "Avg prompt throughput")
 """Parts of the lines that a serving server writes by the million."""
 
 MARKS: dict[str, Phase] = {
@@ -23,8 +28,9 @@ MARKS: dict[str, Phase] = {
     "Memory pool end": Phase.GRAPH_CAPTURE,
     "graph begin": Phase.GRAPH_CAPTURE,
     "max_total_num_tokens=": Phase.WARMUP,
-    "Application startup complete": Phase.WARMUP,
+    _STARTED: Phase.WARMUP,
     READY: Phase.SERVING,
+    _VLLM: Phase.START,
     "SIGTERM received": Phase.STOPPING,
     "Gracefully exiting": Phase.STOPPING,
     "Shutting down": Phase.STOPPING,
@@ -43,14 +49,17 @@ class Timeline:
     launched: int = 0
     ready: int = 0
     alive: int = 0
+    vllm: bool = False
 
     def read(self, line: str, number: int) -> None:
         """Take in a line that holds a mark."""
         for mark, phase in MARKS.items():
             if mark in line:
+                self.vllm = self.vllm or mark == _VLLM
+                phase = Phase.SERVING if self.vllm and mark == _STARTED else phase
                 self.phase = phase
                 self.launched = number if mark in LAUNCHES else self.launched
-                self.ready = number if mark == READY else self.ready
+                self.ready = number if phase is Phase.SERVING else self.ready
                 lives = phase in (Phase.SERVING, Phase.STOPPING)
                 self.alive = number if lives else self.alive
 

@@ -20,10 +20,7 @@ MODES = (
         " this combination of backends out on this GPU.",
         Action.PRUNE,
         _CAPTURE,
-        (
-            Sign(r"[Ff]eature '.*' not supported on \.target"),
-            Sign(r"Feature '.*' not supported on \.target"),
-        ),
+        (Sign(r"[Ff]eature '.*' not supported on \.target"),),
         spread=Spread(free=_NOT_KERNELS),
     ),
     Mode(
@@ -33,9 +30,8 @@ MODES = (
         Action.RETRY,
         _CAPTURE,
         (
-            Sign(r"Value 'sm_\w+' is not defined for option 'gpu-name'"),
-            Sign(r"Value 'sm_\w+' is not defined for option 'gpu-name'"),
-            Sign(r"PTXAS error.*sm_\w+.*(?:not defined|unsupported gpu)"),
+            Sign(r"Value '(?P<arch>sm_\w+)' is not defined for option 'gpu-name'"),
+            Sign(r"PTXAS error.*(?P<arch>sm_\w+).*(?:not defined|unsupported gpu)"),
         ),
         Remedy(
             "use the CUDA toolkit's ptxas",
@@ -68,10 +64,7 @@ MODES = (
         " for this architecture.",
         Action.STOP,
         _CAPTURE,
-        (
-            Sign(r"no kernel image is available"),
-            Sign(r"no kernel image is available|cudaErrorNoKernelImageForDevice"),
-        ),
+        (Sign(r"no kernel image is available|cudaErrorNoKernelImageForDevice"),),
         stack_fault=True,
     ),
     Mode(
@@ -87,7 +80,11 @@ MODES = (
                 unless=r"topk|page_size|speculative|grammar|disaggregation|LoRA|lora",
                 raised=True,
             ),
-            Sign(r"Only SM ?\d+[.\w]*(?: and \d+[.\w]*)? are supported", raised=True),
+            Sign(
+                r"Only SM ?\d[.\w]*(?:(?:,| and| or)+ (?:SM ?)?\d[.\w]*)* (?:is|are)"
+                r" supported",
+                raised=True,
+            ),
             Sign(
                 r"(?:FlashAttention|FlashMLA|FA[34]|fa[34]|TRTLLM|trtllm_\w+|cutlass_mla|flashmla)\b"
                 r".*(?:requires?|only supports?|is (?:only|not) supported|not available)",

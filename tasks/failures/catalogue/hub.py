@@ -69,7 +69,7 @@ MODES = (
                 r"(?:ConnectionError|ConnectTimeout|ReadTimeout|MaxRetryError|SSLError|ProxyError|"
                 r"NameResolutionError|ConnectError).*(?:huggingface\.co|hf\.co|hf-mirror|modelscope|cdn-lfs)",
                 raised=True,
-                unless=r"Retry|thrown while requesting",
+                unless=r"Retrying|Retry \d|thrown while requesting",
             ),
             Sign(
                 r"(?:429|500|502|503|504) (?:Client|Server) Error.*(?:huggingface\.co|hf\.co)",

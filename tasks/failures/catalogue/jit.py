@@ -243,11 +243,7 @@ MODES = (
         " its cache is cold. Allow twice the time.",
         Action.RETRY,
         _START,
-        (
-            Sign(_NOT_READY, weight=Weight.SYMPTOM),
-            Sign(_NOT_READY, weight=Weight.SYMPTOM),
-            Sign(_NOT_READY, weight=Weight.SYMPTOM),
-        ),
+        (Sign(_NOT_READY, weight=Weight.SYMPTOM),),
         Remedy("allow twice the time to start", longer_timeout=2.0),
         stalls=(Phase.START,),
     ),

@@ -1,7 +1,7 @@
 """Shared libraries: symbols that are missing, libraries that can't be found, two CUDA majors."""
 
 from tasks.domain.diagnosis import Action, Phase, Remedy
-from tasks.failures.catalogue.entry import Mode, Sign, Variant
+from tasks.failures.catalogue.entry import Mode, Sign, Variant, Weight
 
 _START = (Phase.START,)
 _ANY = (Phase.START, Phase.GRAPH_CAPTURE, Phase.WARMUP)
@@ -101,6 +101,7 @@ MODES = (
                 raised=True,
             ),
             Sign(r"Error 100: no CUDA-capable device is detected"),
+            Sign(r"No accelerator \(.*\) is available", raised=True, weight=Weight.SYMPTOM),
             Sign(r"0 active drivers \(\[\]\)"),
         ),
     ),
@@ -119,10 +120,9 @@ MODES = (
                 away=r"- CUDA version: (?P<built>\d+)\.\d[\s\S]*\.so\.(?P=built)[.:]",
             ),
             Sign(
-                r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink|cusparse)"
-                r"\.so\.(?P<major>1[0-3])\S*: cannot open shared",
-                near=r"(?:\+cu|[Cc]uda[ -]?v?(?:ersion)?:? ?|torch\S* ?\(?cu)(?:13\d*(?!\.\d*\.so)"
-                r"[\s\S]*\.so\.1[12]\b|12\d*[\s\S]*\.so\.1[13]\b)\S*: cannot open shared",
+                r"lib(?:cudart|cublas|cublasLt|nvrtc|nvJitLink)"
+                r"\.so\.(?P<major>1[0-9])\S*: cannot open shared",
+                near=r"(?:\+cu|torch\.version\.cuda\W{1,4}|torch\S* ?\(?cu)(?!<<major>>)1\d",
             ),
         ),
         stack_fault=True,

@@ -11,7 +11,7 @@ _KV = r"Not enough memory\. Please try to increase --mem-fraction-static"
 _CAPTURE_OOM = r"[Cc]apture (?:\w+ )?cuda graph failed: (?:CUDA )?(?:error: )?out of memory"
 _CAPTURING = (
     r"[Cc]apture (?:\w+ )?cuda graph failed|capture_one_batch_size|in init_(?:device|cuda)_graphs"
-    r"|Fail when using backend: .* runner|_dummy_run|in capture\n"
+    r"|Fail when using backend: .* runner|_dummy_run|in capture\n|warming up (?:the )?sampler"
 )
 _SERVING = (
     r"event_loop_\w+|in run_batch\b|\bDecode batch|\"POST /(?:generate|v1/)\S* HTTP/[\d.]+\" 200"
@@ -188,7 +188,6 @@ MODES = (
                 r"|[Cc]annot .* during (?:CUDA )?graph capture",
                 weight=Weight.SYMPTOM,
             ),
-            Sign(r"Fail when using backend: .* for \w+ runner", weight=Weight.SYMPTOM),
             Sign(r"Fail when using backend: .* for \w+ runner", weight=Weight.SYMPTOM),
         ),
     ),

@@ -36,10 +36,7 @@ MODES = (
         _COMMUNICATION,
         (
             Sign(r"Cuda failure (?:\d+ )?'?out of memory"),
-            Sign(
-                r"NCCL WARN (?:Failed to CUDA (?:calloc|malloc)|Cuda failure.*out of"
-                r" memory)",
-            ),
+            Sign(r"Failed to CUDA (?:calloc|malloc)"),
         ),
         Remedy("leave more memory to NCCL", scale_args={"mem_fraction_static": 0.93}),
     ),

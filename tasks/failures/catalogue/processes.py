@@ -40,7 +40,6 @@ MODES = (
             ),
             Sign(r"\(exit code: -9\)", weight=Weight.SYMPTOM),
             Sign(r"Out of memory: Killed process \d+|Memory cgroup out of memory"),
-            Sign(r"Memory cgroup out of memory"),
             Sign(r"oom-kill:|invoked oom-killer"),
             Sign(r"^\S*\s*(?:\S+: line \d+:\s+\d+ )?Killed\b", weight=Weight.SYMPTOM),
         ),

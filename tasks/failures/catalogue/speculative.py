@@ -97,6 +97,10 @@ MODES = (
                 r"object has no attribute '(?:set_embed\w*|get_embed_and_head"
                 r"|set_eagle3?_\w+|hot_token_id|capture_aux_hidden_states|load_lm_head\w*)'",
             ),
+            Sign(
+                r"\bAssertionError\b",
+                near=rf"(?:{_DRAFT_CODE})(?:.*\n){{1,8}}.*assert\b.*loaded_weight.*\n.*AssertionError",
+            ),
             # Token ids beyond the embedding: with speculation, the draft's vocabulary is another.
             Sign(
                 r"Assertion `srcIndex < srcSelectDimSize` failed",
