@@ -18,6 +18,8 @@ from tasks.failures.diagnosis import diagnose, diagnosis_of
 from tasks.failures.explain import Surroundings, failure_page
 from tasks.failures.fatal import fatal_line
 from tasks.failures.remedies import NextStep, Prune, Retry, Stop, apply, next_step, spread
+from tasks.gpus.clean import Cleaned
+from tasks.gpus.plan import name_them
 from tasks.gpus.task import clean_gpus
 from tasks.load.workers import CaptureFailed
 from tasks.results.judgement import unmeasured
@@ -162,18 +164,27 @@ async def _attempted(
 ) -> TrialResult:
     """Make one attempt and take in what came of it; the server is gone afterwards in any case."""
     report(replace(order.what, phase="clean"))
-    await clean_gpus(now.site.host, now.sweep.timeouts.stop_grace)
+    cleaned = await clean_gpus(now.site.host, now.sweep.timeouts.stop_grace)
+    if cleaned.ended:
+        report(replace(order.what, phase="clean", message=_ended_before(cleaned)))
     try:
         page = _page(now, order.remedies, made)
         run = launch_server(order, now.site, DOCTOR, page, return_state=True)
         launched = await outcome_of(run, Launched)
-        result = replace(result, attempts=(*result.attempts, launched.attempt))
+        attempt = replace(launched.attempt, ended=tuple(kill.record() for kill in cleaned.ended))
+        result = replace(result, attempts=(*result.attempts, attempt))
         if launched.attempt.diagnosis is None:
             result = await measure(now, result, order, launched.launch)
     finally:
         now.results[result.trial.trial_id] = result
         await to_the_end(_ended(now, order))
     return result
+
+
+def _ended_before(cleaned: Cleaned) -> str:
+    """Whom a cleaning ended, in a line."""
+    named = name_them([kill.process for kill in cleaned.ended])
+    return f"[yellow]![/] ended to free the GPUs: {escape(named)}"
 
 
 async def _ended(now: Course, order: LaunchOrder) -> None:

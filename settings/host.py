@@ -43,6 +43,9 @@ class Host(Strict):
     dedicated: bool = False
     """Nobody else's work runs here: cleaning may end any holder of the GPUs."""
 
+    never_end: tuple[str, ...] = ()
+    """Names of more programs that cleaning leaves alone, and isn't stopped by: ["our-exporter"]."""
+
     run_folder: str = "~/.sglang-sweep"
     """Where logs, pids and scripts of the launches live on the host."""
 

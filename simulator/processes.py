@@ -16,19 +16,25 @@ PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def arguments_span() -> tuple[int, int]:
-    """Return where this process keeps its command line in memory."""
+def spans() -> tuple[int, int, int, int]:
+    """Return where this process' command line and its environment lie in memory."""
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
-    return int(fields[45]), int(fields[46])
+    return int(fields[45]), int(fields[46]), int(fields[47]), int(fields[48])
 
 
 def rename(title: str) -> None:
-    """Change what `ps` shows of this process, as setproctitle does: over its own arguments."""
+    """Change what `ps` shows of this process, as setproctitle does.
+
+    That is, over its arguments and, unless SPT_NOENV is set, over the environment behind them:
+    /proc/PID/environ then shows nothing.
+    """
     LIBC.prctl(PR_SET_NAME, title.encode()[:15], 0, 0, 0)
-    start, end = arguments_span()
+    start, end, environment, environment_end = spans()
     room = end - start
     if room > 1:
         ctypes.memmove(start, title.encode()[: room - 1].ljust(room, b"\0"), room)
+    if not os.environ.get("SPT_NOENV"):
+        ctypes.memset(environment, 0, environment_end - environment)
 
 
 def spawn(title: str, devices: Sequence[Path], orphan: bool = False) -> int:

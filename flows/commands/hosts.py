@@ -19,7 +19,7 @@ from tasks.domain.errors import ExitStatus, HostError, HostLocked
 from tasks.domain.facts import StackReport
 from tasks.gpus.clean import clean, gpu_facts, plan_for
 from tasks.gpus.plan import Policy, age, name_them
-from tasks.gpus.render import plan_table
+from tasks.gpus.render import plan_view
 from tasks.hosts.connect import connect
 from tasks.hosts.host import Host, HostProcess
 from tasks.hosts.lock import hold, holder_of
@@ -61,7 +61,7 @@ async def clean_host(
     chosen = None if policy is None else Policy(policy)
     async with connect(name, settings.host(name)) as host:
         found, sight = await plan_for(host, chosen)
-        out.print(plan_table(name, found, sight.gpus or ()))
+        out.print(plan_view(name, found, sight, nested=host.identity.nested_pids))
         if dry_run:
             return
         async with hold(host, "sglang-sweep clean", uuid.uuid4().hex, settings.lease, 0.0):

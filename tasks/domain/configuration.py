@@ -63,10 +63,29 @@ class TrialVerdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class EndedProcess:
+    """A process that was ended to free the GPUs before a launch, and why.
+
+    `started_at` is UTC seconds since the epoch, `devices` what it held, `memory_mib` its memory on
+    all GPUs as the driver told it, None where it didn't.
+    """
+
+    pid: int
+    user: str
+    started_at: float
+    command: str
+    devices: tuple[str, ...]
+    reason: str
+    container: str = ""
+    memory_mib: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One launch within a trial: what was started, with which remedies, and how it ended.
 
-    Times are UTC seconds since the epoch; `ready_s` is the time from the launch to ready.
+    Times are UTC seconds since the epoch; `ready_s` is the time from the launch to ready. `ended`
+    are the processes that had to go before it.
     """
 
     number: int
@@ -80,6 +99,7 @@ class Attempt:
     exit_code: int | None = None
     diagnosis: Diagnosis | None = None
     folder: str = ""
+    ended: tuple[EndedProcess, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

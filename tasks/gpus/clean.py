@@ -8,12 +8,12 @@ its idle level: `IDLE_MIB`, or where a display needs more, a level that has sett
 import asyncio
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from settings.host import Host as HostSettings
 from tasks.domain.errors import GpusNotFree, HostError, InputError
 from tasks.domain.facts import GpuFacts
-from tasks.domain.nvidia_smi import APPS_QUERY, GPU_QUERY, parse_apps, parse_gpus
+from tasks.domain.nvidia_smi import APPS_QUERY, GPU_QUERY, GpuApp, parse_apps, parse_gpus
 from tasks.gpus.plan import (
     PROTECTED_NAMES,
     Kill,
@@ -42,10 +42,14 @@ POLL_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """A host at one moment: who is there, and the GPUs; None where nvidia-smi doesn't answer."""
+    """A host at one moment: who is there, and the GPUs; None where nvidia-smi doesn't answer.
+
+    `unseen` are those whom the driver knows to have GPU memory and whom /proc doesn't show.
+    """
 
     processes: tuple[HostProcess, ...]
     gpus: tuple[GpuFacts, ...] | None
+    unseen: tuple[GpuApp, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +80,34 @@ async def look(host: Host) -> Sight:
     return Sight(tuple(processes), gpus)
 
 
+async def look_closely(host: Host) -> Sight:
+    """Look, and where somebody is there or memory is taken, ask the driver whose it is."""
+    sight = await look(host)
+    taken = [gpu for gpu in sight.gpus or () if gpu.memory_used_mib > IDLE_MIB]
+    if sight.gpus is None or not (taken or any(p.devices for p in sight.processes)):
+        return sight
+    apps = parse_apps(await ask_nvidia_smi(host, APPS_QUERY) or "")
+    return attributed(sight, apps, nested=host.identity.nested_pids)
+
+
+def attributed(sight: Sight, apps: Sequence[GpuApp], *, nested: bool) -> Sight:
+    """Tell each holder's GPU memory by the pids that the driver names.
+
+    In a container (`nested`: a pid namespace of its own) the driver may name the host's pids, where
+    the same number is another process: one pid that is no holder here, and none is believed.
+    """
+    holders = {process.pid for process in sight.processes if process.devices}
+    unseen = tuple(app for app in apps if app.pid not in holders)
+    if nested and unseen:
+        return replace(sight, unseen=tuple(apps))
+    taken: dict[int, float] = {}
+    for app in apps:
+        if app.pid in holders and app.memory_mib is not None:
+            taken[app.pid] = taken.get(app.pid, 0.0) + app.memory_mib
+    seen = tuple(replace(p, memory_mib=taken.get(p.pid)) for p in sight.processes)
+    return replace(sight, processes=seen, unseen=unseen)
+
+
 async def gpu_facts(host: Host) -> tuple[GpuFacts, ...] | None:
     """Ask nvidia-smi for the GPUs; None where it isn't there or fails."""
     text = await ask_nvidia_smi(host, GPU_QUERY)
@@ -93,19 +125,18 @@ async def ask_nvidia_smi(host: Host, query: Sequence[str]) -> str | None:
     return completed.stdout.decode(errors="replace") if completed.ok else None
 
 
-def protection_on(host: Host, never: Sequence[str] = ()) -> Protection:
+def protection_on(host: Host) -> Protection:
     """Who we are on this host, and who is never ended there."""
     pids = frozenset(host.identity.ancestors)
-    return Protection(host.identity.uid, pids, PROTECTED_NAMES | frozenset(never))
+    names = PROTECTED_NAMES | frozenset(host.settings.never_end)
+    return Protection(host.identity.uid, pids, names)
 
 
-async def plan_for(
-    host: Host, policy: Policy | None = None, never: Sequence[str] = ()
-) -> tuple[Plan, Sight]:
-    """Look and decide, touching nothing; `never` names more programs that are not to be ended."""
+async def plan_for(host: Host, policy: Policy | None = None) -> tuple[Plan, Sight]:
+    """Look and decide, touching nothing."""
     chosen = allowed_policy(host.name, host.settings, policy)
-    sight = await look(host)
-    return plan_cleanup(sight.processes, chosen, protection_on(host, never)), sight
+    sight = await look_closely(host)
+    return plan_cleanup(sight.processes, chosen, protection_on(host)), sight
 
 
 async def free(host: Host, plan: Plan, grace_s: float) -> tuple[Kill, ...]:
@@ -129,7 +160,6 @@ async def clean(
     *,
     grace_s: float = 10.0,
     timeout_s: float = 30.0,
-    never: Sequence[str] = (),
 ) -> Cleaned:
     """Free the GPUs and wait until they are clean; ends our own leftovers wherever they are.
 
@@ -138,7 +168,7 @@ async def clean(
     """
     started = changed = time.monotonic()
     ended: list[Kill] = []
-    plan, sight = await plan_for(host, policy, never)
+    plan, sight = await plan_for(host, policy)
     reference = sight
     while left := in_the_way(plan, sight, time.monotonic() - changed):
         if time.monotonic() > started + grace_s + timeout_s:
@@ -146,7 +176,8 @@ async def clean(
             raise GpusNotFree(host.name, await _complaint(host, left, plan, waited_s))
         ended += await free(host, plan, grace_s)
         await asyncio.sleep(0 if plan.kills else POLL_S)
-        plan, sight = await plan_for(host, policy, never)
+        sight = await look(host)
+        plan = plan_cleanup(sight.processes, plan.policy, protection_on(host))
         if moved(reference, sight):
             reference, changed = sight, time.monotonic()
     took_s = time.monotonic() - started
@@ -175,12 +206,16 @@ def moved(before: Sight, after: Sight) -> bool:
 
 async def _complaint(host: Host, left: list[str], plan: Plan, waited_s: float) -> str:
     """Say who is in the way; ask the driver too, it sees processes that /proc hides from us."""
-    known = {spare.process.pid for spare in plan.spares}
-    apps = parse_apps(await ask_nvidia_smi(host, APPS_QUERY) or "")
-    hidden = [
-        f"the driver names pid {app.pid} ({app.name})" for app in apps if app.pid not in known
-    ]
+    sight = await look_closely(host)
+    hidden = [unseen(app, nested=host.identity.nested_pids) for app in sight.unseen]
     way_out = "end them, or wait for them"
     if plan.policy is not Policy.ALL and plan.blockers:
         way_out += "; `dedicated = true` in the host's settings lets cleaning do it"
     return f"GPUs not free after {waited_s:.0f} s: {'; '.join(left + hidden)} ({way_out})"
+
+
+def unseen(app: GpuApp, *, nested: bool) -> str:
+    """Somebody whom only the driver sees, in words."""
+    where = "of outside this container" if nested else "not to be seen here"
+    memory = "" if app.memory_mib is None else f" with {app.memory_mib:.0f} MiB"
+    return f"the driver names pid {app.pid} ({app.name}){memory}, {where}"

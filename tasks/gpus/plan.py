@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tasks.domain.configuration import EndedProcess
 from tasks.hosts.host import HostProcess
 
 PROBE_MARK = "probe-"
@@ -68,6 +69,14 @@ class Kill:
 
     process: HostProcess
     reason: str
+
+    def record(self) -> EndedProcess:
+        """What the trial keeps of it."""
+        told = self.process
+        return EndedProcess(
+            told.pid, told.user, told.started_at, told.command, told.devices, self.reason,
+            told.container, told.memory_mib,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +157,8 @@ def _user(process: HostProcess, protection: Protection) -> str:
 
 
 def _all(process: HostProcess, protection: Protection) -> str:
-    held = ", ".join(process.devices[:2]) + (" …" if len(process.devices) > 2 else "")
-    return _own(process, protection) or (f"holds {held}" if held else "")
+    held = "holds the GPUs of a dedicated host" if process.devices else ""
+    return _own(process, protection) or held
 
 
 _MAY_END: dict[Policy, Callable[[HostProcess, Protection], str]] = {

@@ -30,7 +30,10 @@ _END_S = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Which machine, and who we are there; `ancestors` are the pids that lead to us."""
+    """Which machine, and who we are there; `ancestors` are the pids that lead to us.
+
+    `nested_pids`: the pids here aren't the machine's own, as in a container.
+    """
 
     home: str
     uid: int
@@ -39,6 +42,7 @@ class Identity:
     python: str
     cores: int
     ancestors: list[int]
+    nested_pids: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +82,9 @@ class HostProcess:
     mark: str | None
     devices: tuple[str, ...] = ()
     launched_here: bool = False
+    started_at: float = 0.0
+    container: str = ""
+    memory_mib: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.hosts.processes import running
+
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(180)]
 
 CUDNN = """
@@ -281,6 +283,19 @@ def test_a_child_that_outlives_its_parent_is_ended_before_the_next_launch(make_b
     done = bed.run("run", bed.sweep())
     assert done.returncode == 0, done.stdout
     assert bed.holders() == []
+
+
+def test_who_was_ended_before_a_launch_stands_in_its_trial(make_bed):
+    bed = make_bed()
+    hold = "import sys, time; file = open(sys.argv[1]); print('there'); time.sleep(1000)"
+    with running(hold, bed.folder / "host" / "dev" / "nvidia0") as holder:
+        done = bed.run("run", bed.sweep(axes={}))
+        assert holder.wait(1) == -signal.SIGTERM
+    assert f"ended to free the GPUs: pid {holder.pid}" in " ".join(done.stdout.split())
+    (record,) = bed.store.glob("*/trials/*/trial.json")
+    (ended,) = json.loads(record.read_text())["attempts"][0]["ended"]
+    assert ended["pid"] == holder.pid
+    assert ended["reason"] == "holds the GPUs of a dedicated host"
 
 
 def test_a_port_that_another_server_holds_is_not_taken_for_ours(make_bed):

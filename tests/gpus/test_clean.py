@@ -60,7 +60,7 @@ async def test_who_is_deaf_to_sigterm_and_forks_is_ended(dedicated: Host, device
         cleaned = await clean(dedicated, grace_s=0.3)
         assert len(cleaned.ended) == 4
         assert process.pid in [kill.process.pid for kill in cleaned.ended]
-        assert all(str(device) in kill.reason for kill in cleaned.ended)
+        assert all(str(device) in kill.process.devices for kill in cleaned.ended)
         assert not any(alive(kill.process.pid) for kill in cleaned.ended)
     assert cleaned.policy is Policy.ALL
 
@@ -107,8 +107,17 @@ async def test_looking_touches_nothing(dedicated: Host, device: Path) -> None:
         plan, _ = await plan_for(dedicated)
         assert [kill.process.pid for kill in plan.kills] == [holder.pid]
         assert alive(holder.pid)
-        plan, _ = await plan_for(dedicated, never=[os.path.basename(sys.executable)])
-        assert plan.kills == ()
+
+
+async def test_the_settings_name_more_programs_that_are_never_ended(
+    settings: HostSettings, device: Path
+) -> None:
+    name = os.path.basename(sys.executable)
+    sparing = settings.model_copy(update={"dedicated": True, "never_end": (name,)})
+    async with connect("sparing", sparing) as host:
+        with running(HOLD + FOR_EVER, device) as holder:
+            assert (await clean(host)).ended == ()
+            assert alive(holder.pid)
 
 
 async def test_we_ourselves_are_spared_when_we_hold_a_device(dedicated: Host, device: Path) -> None:
@@ -183,7 +192,9 @@ async def test_cancelling_a_wait_leaves_nothing_running(shared: Host, device: Pa
         with pytest.raises(asyncio.CancelledError):
             await cleaning
         assert alive(stranger.pid)
-    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    # What asyncio itself does to close a pipe may take a turn of the loop.
+    assert not others or not (await asyncio.wait(others, timeout=5))[1]
 
 
 def test_all_is_only_for_dedicated_hosts() -> None:

@@ -59,6 +59,8 @@ async def test_a_server_left_behind_is_ended_and_its_memory_waited_for(
     async with sampling(simulated, interval_s=0.2) as samples:
         await asyncio.sleep(0.5)
     gpus = await gpu_facts(simulated)
+    served = await simulated.watch(simulated.launch_folder(mark), mark, 0)
+    assert served.running, (served.exit_code, served.ended_by, served.log)
     assert gpus is not None
     assert min(gpu.memory_used_mib for gpu in gpus) > IDLE_MIB
     assert {sample.index for sample in samples} == set(range(8))

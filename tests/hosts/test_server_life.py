@@ -107,6 +107,14 @@ async def test_a_server_that_nobody_wants_any_more_is_ended(host: Host, tmp_path
     assert await ended(host, str(tmp_path / "server")) == -signal.SIGKILL
 
 
+async def test_a_wall_clock_that_is_set_anew_ends_no_server(host: Host, tmp_path: Path) -> None:
+    tree = await start_tree(host, tmp_path)
+    # To the host's clock the last renewal is years ago now.
+    os.utime(tmp_path / "server" / "lease", (1, 1))
+    await asyncio.sleep(0.3)
+    assert all(map(alive, tree))
+
+
 async def test_a_renewed_lease_keeps_the_server(host: Host, tmp_path: Path) -> None:
     tree = await start_tree(host, tmp_path, lease_s=1.0)
     request = {

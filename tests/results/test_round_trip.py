@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from tasks.domain.configuration import (
     Attempt,
+    EndedProcess,
     ServerConfiguration,
     Trial,
     TrialResult,
@@ -75,6 +76,9 @@ ATTEMPT = built(
     ready_s=st.none() | FLOAT,
     exit_code=st.none() | st.integers(),
     diagnosis=st.none() | DIAGNOSIS,
+    ended=some(
+        built(EndedProcess, started_at=FINITE, devices=some(TEXT), memory_mib=st.none() | FINITE), 1
+    ),
 )
 LEVEL = st.builds(
     LevelResult,

@@ -179,7 +179,7 @@ def test_a_variable_that_is_wrong(
             [
                 "settings: hosts.box: 'gpu' is not valid: expected keys such as address, "
                 "passphrase, connect_timeout, reconnect_patience, tunnel, server_address, prefix, "
-                "stacks, launch, devices, dedicated, run_folder, nvidia_smi, env, port "
+                "stacks, launch, devices, dedicated, never_end, run_folder, nvidia_smi, env, port "
                 "[from {toml}]"
             ],
         ),

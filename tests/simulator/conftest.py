@@ -137,6 +137,7 @@ class Simulator:
             "SIMULATOR_ROOT": str(self.root),
             "SIMULATOR_SCENARIO": str(self.folder / "scenario.toml"),
             "TEST_MARK": mark,
+            "SPT_NOENV": "1",
             **(env or {}),
         }
         model = model or str(self.root / "models" / "kimi")

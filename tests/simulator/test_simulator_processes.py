@@ -56,6 +56,12 @@ def test_children_have_sglangs_names_the_environment_and_the_devices(simulator) 
     served.stop()
 
 
+def test_a_renamed_process_hides_its_environment_unless_told_not_to(simulator) -> None:
+    served = simulator.serve(env={"SPT_NOENV": ""})
+    assert served.children() == {}
+    served.stop()
+
+
 def test_visible_devices_are_chosen_by_the_environment(simulator) -> None:
     env = {"CUDA_VISIBLE_DEVICES": "5,6"}
     served = simulator.serve("--tp", "2", scenario=ROOMY, env=env)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-import glob
 import json
 import os
 import sys
 from typing import Callable  # noqa: UP035 - Python 3.8 on the host
 
+from . import devices
 from .files import Json, install, read, read_json, remove, size_of, slice_of, write
 from .lock import holder, lock, renew, unlock
 from .processes import (
@@ -16,15 +16,12 @@ from .processes import (
     ancestors,
     boot_id,
     cpu_s,
-    describe,
+    described,
     end,
-    links,
     listeners,
-    mark_of,
     marked,
-    pids,
+    nested_pids,
     port_holders,
-    stat_fields,
 )
 from .supervisor import start, supervise
 
@@ -39,6 +36,7 @@ def hello(_: Json) -> Json:
         "python": sys.version.split()[0],
         "cores": os.cpu_count(),
         "ancestors": ancestors(),
+        "nested_pids": nested_pids(),
     }
 
 
@@ -74,15 +72,8 @@ def kill(request: Json) -> Json:
 
 
 def holders(request: Json) -> Json:
-    """Every process that holds one of the device files open."""
-    devices = {os.path.realpath(path) for path in glob.glob(request["devices"])}
-    found = []
-    for pid in pids() if devices else ():
-        held = sorted(devices.intersection(links(pid)))
-        fields = stat_fields(pid) if held else []
-        if fields and pid != os.getpid():
-            found.append({**describe(pid, int(fields[19])), "devices": held})
-    return {"devices": sorted(devices), "holders": found}
+    """Every process that holds one of the device files."""
+    return {"holders": devices.holders(request["devices"])}
 
 
 def occupants(request: Json) -> Json:
@@ -95,10 +86,10 @@ def occupants(request: Json) -> Json:
     def launched(mark: str) -> bool:
         return os.path.isdir(os.path.join(request["launches"], mark.rstrip("/")))
 
-    found = holders(request)["holders"]
+    found = devices.holders(request["devices"])
     seen = {process["pid"] for process in found}
-    marks = {target: mark_of(target[0]) for target in marked("") if target[0] not in seen}
-    found += [describe(*target) for target, mark in marks.items() if mark and launched(mark)]
+    rest = described([target for target in marked("") if target[0] not in seen])
+    found += [process for process in rest if process["mark"] and launched(process["mark"])]
     for process in found:
         process["launched_here"] = process["mark"] is not None and launched(process["mark"])
     return {"processes": found}
@@ -106,7 +97,7 @@ def occupants(request: Json) -> Json:
 
 def ours(request: Json) -> Json:
     """Every process of ours whose marker begins with `mark`."""
-    return {"processes": [describe(*target) for target in marked(request["mark"])]}
+    return {"processes": described(marked(request["mark"]))}
 
 
 def free_port(request: Json) -> Json:

@@ -47,6 +47,14 @@ def ancestors() -> list[int]:
     return found
 
 
+def nested_pids() -> bool:
+    """Whether our pids are a container's, not the machine's, whose namespace has this number."""
+    try:
+        return os.readlink("/proc/self/ns/pid") != "pid:[4026531836]"
+    except OSError:
+        return False
+
+
 def pids() -> Iterator[int]:
     """Every process there is."""
     for entry in os.listdir("/proc"):
@@ -74,36 +82,85 @@ def marked(prefix: str) -> list[tuple[int, int]]:
     return found
 
 
-def describe(pid: int, start_ticks: int) -> dict[str, Json]:
-    """What a person needs to know of a process."""
+def describe(pid: int, start_ticks: int) -> Json | None:
+    """What a person needs to know of a process; None when it is gone.
+
+    Its age counts on the kernel's own clock: a container may be told another uptime.
+    """
+    uid = uid_of(pid)
     command = read_bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
-    try:
-        uid = os.stat(f"/proc/{pid}").st_uid
-        user = pwd.getpwuid(uid).pw_name
-    except (OSError, KeyError):
-        uid, user = -1, "?"
     name = read_bytes(f"/proc/{pid}/comm").decode(errors="replace").strip()
-    uptime = float(read_bytes("/proc/uptime").split()[0])
+    mark = mark_of(pid)
+    if uid is None or not alive(pid, start_ticks):
+        return None
+    age_s = time.clock_gettime(time.CLOCK_BOOTTIME) - start_ticks / TICKS_PER_S
     return {
         "pid": pid,
         "start_ticks": start_ticks,
         "uid": uid,
-        "user": user,
+        "user": user_name(uid),
         "name": name,
         "command": command.strip()[:500] or name,
-        "age_s": round(uptime - start_ticks / TICKS_PER_S, 1),
-        "mark": mark_of(pid),
+        "age_s": round(age_s, 1),
+        "started_at": round(time.time() - age_s, 2),
+        "mark": mark,
     }
 
 
-def send(targets: list[tuple[int, int]], number: int) -> None:
-    """Signal each process that is still the one that was meant."""
-    for pid, start_ticks in targets:
-        if alive(pid, start_ticks):
-            try:
-                os.kill(pid, number)
-            except (ProcessLookupError, PermissionError):
-                continue
+def uid_of(pid: int) -> int | None:
+    """Whose a process is; None when it is gone.
+
+    The owner of /proc/PID doesn't tell: it is root's once a process has changed its user.
+    """
+    for line in read_bytes(f"/proc/{pid}/status").splitlines():
+        if line.startswith(b"Uid:"):
+            return int(line.split()[1])
+    return None
+
+
+def user_name(uid: int) -> str:
+    """The name of a user; its number where a container's user has none here."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def described(targets: list[tuple[int, int]]) -> list[Json]:
+    """What a person needs to know of those that still live."""
+    return [known for known in (describe(*target) for target in targets) if known is not None]
+
+
+def send(pid: int, start_ticks: int, number: int) -> None:
+    """Signal this very process, never one that has taken its pid since.
+
+    A handle is opened first and the start time compared then: whatever the pid means later, the
+    handle means that process. Kernels before 5.3 and Pythons before 3.9 have none, nor has a
+    container that forbids it; there the pid is signalled right after the look.
+    """
+    handle = handle_of(pid)
+    try:
+        if not alive(pid, start_ticks):
+            return
+        if handle is None:
+            os.kill(pid, number)
+        else:
+            signal.pidfd_send_signal(handle, number)
+    except (ProcessLookupError, PermissionError):
+        return
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+def handle_of(pid: int) -> int | None:
+    """A descriptor that means a process, whatever becomes of its pid; None where there is none."""
+    if not hasattr(os, "pidfd_open") or not hasattr(signal, "pidfd_send_signal"):
+        return None
+    try:
+        return os.pidfd_open(pid)
+    except OSError:
+        return None
 
 
 def end(find: Callable[[], list[tuple[int, int]]], grace_s: float) -> dict[str, Json]:
@@ -117,13 +174,17 @@ def end(find: Callable[[], list[tuple[int, int]]], grace_s: float) -> dict[str, 
         if not targets:
             return {"ended": list(ended.values()), "left": []}
         for target in targets:
-            ended.setdefault(target, describe(*target))
+            known = None if target in ended else describe(*target)
+            if known is not None:
+                ended[target] = known
         if number is signal.SIGTERM and time.monotonic() > deadline:
             number, signalled = signal.SIGKILL, set()
             deadline = time.monotonic() + 10
         elif number is signal.SIGKILL and time.monotonic() > deadline:
-            return {"ended": list(ended.values()), "left": [describe(*t) for t in targets]}
-        send([target for target in targets if target not in signalled], number)
+            return {"ended": list(ended.values()), "left": described(targets)}
+        for target in targets:
+            if target not in signalled:
+                send(*target, number)
         signalled.update(targets)
         time.sleep(0.05)
 

@@ -55,8 +55,12 @@ def detach(folder: str) -> None:
 
 
 def spawn(request: Json, folder: str) -> subprocess.Popen[bytes]:
-    """Start the program itself in a session of its own, its output in the log."""
-    env = {**os.environ, **request["env"], MARK: request["mark"]}
+    """Start the program itself in a session of its own, its output in the log.
+
+    SPT_NOENV keeps the setproctitle package, by which SGLang names its processes, from writing over
+    the environment that /proc shows: the marker is in there, and without it they are nobody's.
+    """
+    env = {**os.environ, **request["env"], MARK: request["mark"], "SPT_NOENV": "1"}
     with open(os.path.join(folder, "server.log"), "wb") as log:
         return subprocess.Popen(
             request["argv"],
@@ -86,7 +90,7 @@ def supervise(folder: str) -> None:
     fields = stat_fields(server.pid)
     process = {"pid": server.pid, "start_ticks": int(fields[19]), "boot_id": boot_id()}
     write_json(os.path.join(folder, "process.json"), {**process, "mark": request["mark"]})
-    code, lease_over = None, False
+    code, lease_over, lease = None, False, Lease(os.path.join(folder, "lease"))
     while code is None or marked(request["mark"]):
         if code is None:
             code = server.poll()
@@ -96,7 +100,7 @@ def supervise(folder: str) -> None:
                 write_json(os.path.join(folder, "exit.json"), end_of)
         else:
             reap()
-        if lease_age_s(folder) > request["lease_s"]:
+        if lease.age_s() > request["lease_s"]:
             lease_over = True
             end(lambda: marked(request["mark"]), request["grace_s"])
         time.sleep(0.02 if code is None else 0.25)
@@ -120,9 +124,29 @@ def reap() -> None:
         return
 
 
-def lease_age_s(folder: str) -> float:
-    """How long ago somebody last said that the server is still wanted."""
-    try:
-        return time.time() - os.stat(os.path.join(folder, "lease")).st_mtime
-    except OSError:
-        return float("inf")
+class Lease:
+    """How long ago somebody last said that the server is still wanted.
+
+    A renewal is seen by the file's time changing, and its age counted on a clock that nobody sets:
+    a wall clock that is put right must not end a server.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.renewed = self.stamp()
+        self.seen_at = time.monotonic()
+
+    def stamp(self) -> int | None:
+        try:
+            return os.stat(self.path).st_mtime_ns
+        except OSError:
+            return None
+
+    def age_s(self) -> float:
+        """Seconds since the last renewal that was seen; a lease that is taken away is over."""
+        stamp = self.stamp()
+        if stamp is None:
+            return float("inf")
+        if stamp != self.renewed:
+            self.renewed, self.seen_at = stamp, time.monotonic()
+        return time.monotonic() - self.seen_at
