@@ -41,8 +41,8 @@ def report(sweep_id: str = "latest", *, as_json: AsJson = False) -> None:
 
 
 @app.command
-def history(name: str | None = None, *, last: int = 30) -> None:
-    """Look back over the nights: what was best, and whether that changed.
+def history(name: str | None = None, *, last: int = 30, as_json: AsJson = False) -> None:
+    """Look back over the nights: what was best, what shifted since when, what changed that night.
 
     Parameters
     ----------
@@ -50,10 +50,15 @@ def history(name: str | None = None, *, last: int = 30) -> None:
         Only sweeps of this name.
     last
         How many sweeps at most.
+    as_json
+        Print one JSON object.
     """
-    from flows.commands.report import print_nights
+    from flows.commands.report import nights_json, print_nights
 
-    print_nights(name, last, out)
+    if as_json:
+        print_json(nights_json(name, last))
+    else:
+        print_nights(name, last, out)
 
 
 @app.command(name="settings")

@@ -10,7 +10,9 @@ from settings.nearest import suggest
 from tasks.domain.errors import ExitStatus, InputError
 from tasks.results.comparison import CellVerdict, compare_sweeps, compare_with_baseline
 from tasks.results.folders import SweepFolder
-from tasks.results.history import history
+from tasks.results.history import History, history
+from tasks.results.history_json import history_json
+from tasks.results.regression import Standing, standing
 from tasks.results.report_json import report_json
 from tasks.results.store import list_sweeps, load_sweep
 from tasks.results.terminal import print_comparison, print_history, print_report
@@ -55,12 +57,25 @@ def print_compared(a: str, b: str, out: Console, *, force: bool) -> int:
 
 def print_nights(name: str | None, last: int, out: Console) -> None:
     """Print the history of a sweep, or of all."""
+    past, among = _nights(name, last)
+    print_history(out, past, among)
+
+
+def nights_json(name: str | None, last: int) -> Mapping[str, object]:
+    """The history for machines."""
+    return history_json(*_nights(name, last))
+
+
+def _nights(name: str | None, last: int) -> tuple[History, tuple[Standing, ...]]:
+    """The history, and the standing of the newest sweep of each name on each host."""
     if last < 1:
         raise InputError("history", [f"--last: {last} is not at least 1"])
     past = history(store(), name, last)
     if not past.nights and not past.warnings:
         raise InputError(str(store()), [_no_night(name)])
-    print_history(out, past)
+    newest = {(n.record.sweep.name, n.record.sweep.host): n.record for n in past.nights}
+    records = newest.values()
+    return past, tuple(standing(store(), record.sweep_id, record.sweep) for record in records)
 
 
 def _no_night(name: str | None) -> str:

@@ -46,7 +46,12 @@ class Trial:
     @property
     def label(self) -> str:
         """The axes as a person reads them: `cuda_graph_max_bs=128 nccl_channels=16`."""
-        return " ".join(f"{name}={value}" for name, value in self.axes.items()) or "as given"
+        return axes_label(self.axes)
+
+
+def axes_label(axes: Mapping[str, Value]) -> str:
+    """Write axis values as a person reads them; `as given` where nothing varies."""
+    return " ".join(f"{name}={value}" for name, value in axes.items()) or "as given"
 
 
 class TrialVerdict(StrEnum):

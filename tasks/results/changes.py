@@ -1,9 +1,11 @@
 """What else differs between two sweeps: configuration, environment, software, driver."""
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 
 from settings.sweep import Sweep
-from tasks.results.records import StoredSweep
+from tasks.domain.facts import GpuFacts
+from tasks.results.records import SweepRecord
 
 _LEVELS = ("concurrency", "request_rate")
 
@@ -20,7 +22,7 @@ def workload_differences(mine: Sweep, reference: Sweep) -> Iterator[str]:
         yield from differences(here, there, f"workload {workload.name}: ")
 
 
-def what_changed(mine: StoredSweep, reference: StoredSweep) -> Iterator[str]:
+def what_changed(mine: SweepRecord, reference: SweepRecord) -> Iterator[str]:
     """Name what differs besides the results, as `name: reference → mine`."""
     yield from differences(_facts(mine), _facts(reference))
 
@@ -35,16 +37,27 @@ def differences(
             yield f"{prefix}{name}: {was} → {now}"
 
 
-def _facts(stored: StoredSweep) -> dict[str, object]:
-    server = stored.sweep.server
-    facts: dict[str, object] = {"host": stored.sweep.host, "model_path": server.model_path}
+def _facts(record: SweepRecord) -> dict[str, object]:
+    server = record.sweep.server
+    facts: dict[str, object] = {"host": record.sweep.host, "model_path": server.model_path}
     facts |= {f"args.{name}": value for name, value in server.args.items()}
     facts |= {f"env.{name}": value for name, value in server.env.items()}
-    facts |= stored.record.versions
-    for report in stored.record.stacks:
+    facts |= record.versions
+    for report in record.stacks:
         found = report.facts
         facts |= {f"{report.stack} {package.name}": package.version for package in found.packages}
         facts |= {f"{report.stack} torch.{name}": value for name, value in found.torch.items()}
-        facts |= {f"GPU {gpu.index}": gpu.name for gpu in found.gpus}
-        facts |= {f"GPU {gpu.index} driver": gpu.driver_version for gpu in found.gpus}
+        facts |= _gpus(found.gpus)
     return facts
+
+
+def _gpus(gpus: Sequence[GpuFacts]) -> dict[str, object]:
+    """Tell GPUs that are alike once: eight lines for one driver would bury the rest."""
+    if not gpus:
+        return {}
+    names = Counter(gpu.name for gpu in gpus)
+    drivers = sorted({gpu.driver_version for gpu in gpus})
+    return {
+        "GPUs": ", ".join(f"{count} x {name}" for name, count in names.items()),
+        "driver": ", ".join(drivers),
+    }

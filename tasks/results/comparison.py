@@ -121,7 +121,9 @@ def compare_sweeps(
             raise UnlikeRuns(*names, faults)
     wanted = headline_metrics(mine.sweep) if metrics is None else metrics
     compared = (compare(*pair, metrics=wanted, margin=margin, force=True) for pair in pairs)
-    return Comparison(*names, tuple(compared), unmatched, tuple(what_changed(mine, reference)))
+    return Comparison(
+        *names, tuple(compared), unmatched, tuple(what_changed(mine.record, reference.record))
+    )
 
 
 def compare_with_baseline(

@@ -63,5 +63,9 @@ def new_sweep_id(name: str, started_at: float, suffix: str) -> str:
     `started_at` is UTC seconds since the epoch; `suffix` sets two sweeps of one second apart.
     """
     time = datetime.fromtimestamp(started_at, UTC).strftime("%Y%m%dT%H%M%SZ")
-    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:_LONGEST_NAME]
-    return f"{time}-{slug}-{suffix}"
+    return f"{time}-{slug(name)}-{suffix}"
+
+
+def slug(name: str) -> str:
+    """Write a sweep's name as its id has it."""
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)[:_LONGEST_NAME]

@@ -47,8 +47,8 @@ def _objective(stored: StoredSweep, selection: Selection) -> Json:
 def _candidate(candidate: Candidate) -> Json:
     return {
         **_deployable(candidate.result),
-        "objective": _estimate(candidate.objective),
-        "gain": None if candidate.gain is None else _ratio(candidate.gain),
+        "objective": estimate_json(candidate.objective),
+        "gain": ratio_json(candidate.gain),
     }
 
 
@@ -138,14 +138,21 @@ def remedy_json(remedy: Remedy) -> Json:
     return {"summary": remedy.summary, **set_by_it, "alters": remedy.alters}
 
 
-def _estimate(found: Estimate) -> Json:
-    return {"mean": found.mean, "n": found.n, "interval": _interval(found.interval)}
+def estimate_json(found: Estimate | None) -> Json | None:
+    """Show a mean; null where it wasn't measured."""
+    if found is None:
+        return None
+    return {"mean": found.mean, "n": found.n, "interval": interval_json(found.interval)}
 
 
-def _ratio(found: Ratio) -> Json:
+def ratio_json(found: Ratio | None) -> Json | None:
+    """Show a ratio to a baseline or reference; null where there is none."""
+    if found is None:
+        return None
     sides = {"n": found.n, "n_baseline": found.n_reference}
-    return {"ratio": found.value, **sides, "interval": _interval(found.interval)}
+    return {"ratio": found.value, **sides, "interval": interval_json(found.interval)}
 
 
-def _interval(interval: Interval | None) -> list[float] | None:
+def interval_json(interval: Interval | None) -> list[float] | None:
+    """Show an interval as its two ends; null where there is none."""
     return None if interval is None else [interval.low, interval.high]

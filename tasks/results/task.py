@@ -11,6 +11,7 @@ from tasks.domain.configuration import TrialResult
 from tasks.results.conclusion import Conclusion, conclude
 from tasks.results.folders import SweepFolder
 from tasks.results.page import write_page
+from tasks.results.regression import standing
 from tasks.results.saving import save_trial
 from tasks.results.store import load_sweep, set_state
 from tasks.results.view import View, view
@@ -24,8 +25,13 @@ async def store_trial(folder: SweepFolder, result: TrialResult) -> TrialResult:
 
 @task(name="report", cache_policy=NO_CACHE)
 async def write_report(folder: SweepFolder) -> Conclusion:
-    """Compare the trials, note in the store how the sweep ended, and write the HTML report."""
-    conclusion = conclude(load_sweep(folder.store, folder.sweep_id))
+    """Compare the trials with each other and with the past nights, and write the HTML report.
+
+    How the sweep ended is noted in the store.
+    """
+    stored = load_sweep(folder.store, folder.sweep_id)
+    among = await asyncio.to_thread(standing, folder.store, folder.sweep_id, stored.sweep)
+    conclusion = conclude(stored, among)
     set_state(folder, conclusion.state, now=time.time(), reason=conclusion.message)
     stored = load_sweep(folder.store, folder.sweep_id)
     await asyncio.to_thread(write_page, stored, folder.report)

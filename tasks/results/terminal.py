@@ -14,6 +14,7 @@ from tasks.results.command_line import deploy_command
 from tasks.results.comparison import CellComparison, CellVerdict, Comparison, TrialComparison
 from tasks.results.history import History, Night
 from tasks.results.records import SweepState
+from tasks.results.regression import Level, Standing, regression_text
 from tasks.results.view import FailureGroup, FailureRow, TrialRow, View, failure_groups
 from tasks.results.wording import (
     ABSENT,
@@ -233,11 +234,43 @@ def _history_cells(night: Night, *, with_name: bool) -> Iterator[Text]:
     yield from (Text(gain_text(c)) for c in (night.gain, night.change, night.baseline_change))
 
 
-def print_history(console: Console, past: History) -> None:
-    """Print the history and what could not be read of it."""
+def print_history(console: Console, past: History, standings: Sequence[Standing] = ()) -> None:
+    """Print the history, the levels that shifted, and what could not be read."""
     console.print(history_table(past))
+    for among in standings:
+        print_standing(console, among)
     for warning in past.warnings:
         console.print(Text(f"! {warning}", style="yellow"))
+
+
+def print_standing(console: Console, among: Standing) -> None:
+    """Print what shifted over the nights, and where the newest night was expected to be."""
+    for shift in among.shifts:
+        colour = "green" if shift.better else "red" if shift.alarm else "yellow"
+        console.print(Text(regression_text(shift), style=colour))
+    shown = [level for level in among.levels if level.deployable]
+    if shown:
+        console.print(level_table(shown))
+    if shown and not any(level.band for level in shown):
+        most = max(level.nights for level in shown)
+        console.print(Text(f"the noise is not known yet: {most} earlier nights", style="dim"))
+
+
+def level_table(levels: Sequence[Level]) -> Table:
+    """Lay out what tonight was expected to be, from the noise of the nights before."""
+    table = _table("the baseline and what was best, against the nights before")
+    table.add_column("configuration", overflow="fold", min_width=20)
+    for name in ("cell", "metric"):
+        table.add_column(name, no_wrap=True)
+    for name in ("tonight", "expected", "nights"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for level in levels:
+        band = level.band
+        expected = ABSENT if band is None else f"{number(band.low)} … {number(band.high)}"
+        title = metric_title(level.metric)
+        words = (level.label, str(level.cell), title, number(level.tonight), expected)
+        table.add_row(*map(Text, (*words, str(level.nights))), style="red" if level.far else "")
+    return table
 
 
 def _cells(row: TrialRow, with_axes: bool) -> Iterator[Text]:
