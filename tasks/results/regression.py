@@ -12,7 +12,8 @@ from pathlib import Path
 
 import numpy as np
 
-from settings.sweep import Constraint, Sweep
+from settings.objective import Constraint
+from settings.sweep import Sweep
 from tasks.results.cells import Cell, constraint_cell, objective_cell
 from tasks.results.changes import what_changed
 from tasks.results.nights import Board, Series, past_nights, read_board
