@@ -41,6 +41,10 @@ DRAFT_CONFIG = {
 }
 
 
+NO_TENSORS = "\x02" + "\0" * 7 + "{}"
+"""A safetensors file without tensors: the length of its header, 8 bytes, and the header."""
+
+
 def write(path: Path, text: str, executable: bool = False) -> None:
     """Write a file whole, or leave it as it is if it says the same already."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +75,7 @@ def write_tools(root: Path) -> None:
 
 
 def write_models(root: Path) -> None:
-    """Write a model folder and its draft model: configuration and index, no weights."""
+    """Write a model folder and its draft model: configuration, index, and shards of no tensor."""
     kimi = root / "models" / "kimi"
     write(kimi / "config.json", json.dumps(CONFIG, indent=2))
     weights = {
@@ -80,7 +84,11 @@ def write_models(root: Path) -> None:
     }
     index = {"metadata": {"total_size": TOTAL_BYTES}, "weight_map": weights}
     write(kimi / "model.safetensors.index.json", json.dumps(index, indent=2))
-    write(root / "models" / "kimi-eagle3" / "config.json", json.dumps(DRAFT_CONFIG, indent=2))
+    for shard in weights.values():
+        write(kimi / shard, NO_TENSORS)
+    draft = root / "models" / "kimi-eagle3"
+    write(draft / "config.json", json.dumps(DRAFT_CONFIG, indent=2))
+    write(draft / "model.safetensors", NO_TENSORS)
 
 
 def definition(root: Path, scenario_file: Path | None) -> dict[str, Any]:

@@ -113,6 +113,7 @@ def versions(stack: str, sglang: str, cudnn: str) -> dict[str, tuple[str, str]]:
         "sglang": ("sglang", sglang),
         "sgl-kernel": ("sgl_kernel", "0.3.21"),
         "flashinfer-python": ("flashinfer", "0.6.3"),
+        "flashinfer-jit-cache": ("", f"0.6.3+{stack}"),
         "triton": ("triton", "3.5.1"),
         f"nvidia-cudnn-cu{cuda_major}": ("", cudnn),
         f"nvidia-nccl-cu{cuda_major}": ("", ".".join(map(str, NCCL_VERSION))),

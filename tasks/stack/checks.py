@@ -8,15 +8,32 @@ from collections.abc import Callable, Iterator
 
 from settings.sweep import Sweep
 from tasks.domain.facts import Finding, PackageFacts, Severity, StackFacts
+from tasks.stack.extension_checks import (
+    check_cuda_wheels,
+    check_cudnn_of_torch,
+    check_extensions,
+    check_loaded,
+)
 from tasks.stack.flag_checks import check_flags
+from tasks.stack.gpu_checks import (
+    check_health,
+    check_links,
+    check_modes,
+    check_peers,
+    check_speed,
+    check_xids,
+)
 from tasks.stack.imports import cause_of
-from tasks.stack.system_checks import (
-    check_driver,
-    check_gpus,
-    check_paths,
-    check_space,
-    check_tools,
-    cpu_only,
+from tasks.stack.model_checks import check_models
+from tasks.stack.nccl_checks import check_interfaces, check_nccl
+from tasks.stack.room_checks import check_limits, check_shm, check_space
+from tasks.stack.startup_checks import check_overrides, check_preload, check_startup
+from tasks.stack.system_checks import check_driver, check_gpus, cpu_only
+from tasks.stack.toolkit_checks import (
+    check_build_locks,
+    check_builders,
+    check_cuda_home,
+    check_ptxas,
 )
 from tasks.stack.versions import below, cuda_of, major
 
@@ -36,11 +53,15 @@ def check_stack(facts: StackFacts, sweep: Sweep | None) -> tuple[Finding, ...]:
 
 
 def _unrunnable(facts: StackFacts) -> Finding:
+    hangs = facts.error.startswith("it hangs")
     return Finding(
         Severity.ERROR,
-        f"{facts.interpreter} can't be run",
+        f"{facts.interpreter} hangs" if hangs else f"{facts.interpreter} can't be run",
         facts.error,
-        "name a Python (3.8 or newer) that can import sglang in the host's stacks",
+        "mend what its start-up files wait for"
+        if hangs
+        else "name a Python (3.8 or newer) that can import sglang in the host's stacks",
+        "startup-timeout-slow-import" if hangs else None,
     )
 
 
@@ -86,7 +107,8 @@ def _slow(package: PackageFacts) -> Finding:
 
 
 def _failed(package: PackageFacts, facts: StackFacts, severity: Severity) -> Finding:
-    cause = cause_of(package.error or "", facts.system.libraries, _torch_cuda(facts))
+    found = facts.system.libraries
+    cause = cause_of(package.error or "", found, _torch_cuda(facts), facts.symbols)
     version = f" {package.version}" if package.version else ""
     name = f"{package.name}{version}"
     return Finding(
@@ -113,13 +135,6 @@ def check_launch(facts: StackFacts, _: Sweep | None) -> Iterator[Finding]:
     severity = Severity.WARNING if unsure else Severity.ERROR
     summary = f"the server's launcher doesn't start: {cause.explanation}"
     yield Finding(severity, summary, facts.flags_error, cause.fix, cause.mode)
-
-
-def check_startup(facts: StackFacts, _: Sweep | None) -> Iterator[Finding]:
-    """A sitecustomize that raises leaves undone whatever it was to set for every process."""
-    if facts.startup:
-        summary = "the stack's sitecustomize raises, so that what it sets is not set"
-        yield Finding(Severity.WARNING, summary, facts.startup, "mend or remove it")
 
 
 def check_cudnn(facts: StackFacts, _: Sweep | None) -> Iterator[Finding]:
@@ -248,15 +263,34 @@ Check = Callable[[StackFacts, Sweep | None], Iterator[Finding]]
 _CHECKS: tuple[Check, ...] = (
     check_imports,
     check_launch,
+    check_extensions,
+    check_loaded,
     check_startup,
+    check_overrides,
+    check_preload,
     check_cudnn,
+    check_cudnn_of_torch,
     check_architecture,
     check_cuda_majors,
+    check_cuda_wheels,
     check_pins,
     check_driver,
     check_gpus,
-    check_tools,
+    check_modes,
+    check_health,
+    check_xids,
+    check_links,
+    check_peers,
+    check_speed,
+    check_cuda_home,
+    check_ptxas,
+    check_builders,
+    check_build_locks,
+    check_nccl,
+    check_interfaces,
     check_flags,
-    check_paths,
+    check_models,
     check_space,
+    check_shm,
+    check_limits,
 )

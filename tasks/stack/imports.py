@@ -54,10 +54,20 @@ def _signal_name(number: int) -> str:
         return f"signal {number}"
 
 
-def cause_of(line: str, libraries: Mapping[str, tuple[str, ...]], torch_cuda: str | None) -> Cause:
-    """Judge a deciding line. `libraries` tells where the libraries that were missed lie."""
+def cause_of(
+    line: str,
+    libraries: Mapping[str, tuple[str, ...]],
+    torch_cuda: str | None,
+    symbols: Mapping[str, str] | None = None,
+) -> Cause:
+    """Judge a deciding line.
+
+    `libraries` tells where the libraries that were missed lie, `symbols` what people read a
+    mangled name as.
+    """
     if symbol := _SYMBOL.search(line):
-        return _undefined(symbol.group(1))
+        name = symbol.group(1)
+        return _undefined(name, (symbols or {}).get(name, name))
     if library := _LIBRARY.search(line):
         name, stem, version = library.groups()
         return _not_found(name, stem, version, libraries.get(stem, ()), torch_cuda)
@@ -67,7 +77,7 @@ def cause_of(line: str, libraries: Mapping[str, tuple[str, ...]], torch_cuda: st
     return Cause(None, "the import fails", "see the evidence")
 
 
-def _undefined(symbol: str) -> Cause:
+def _undefined(symbol: str, readable: str) -> Cause:
     """`cu…` is the driver's, `nccl…` NCCL's; anything else is a build against another torch."""
     if re.match(r"cu[A-Z]", symbol):
         return Cause(
@@ -83,7 +93,7 @@ def _undefined(symbol: str) -> Cause:
         )
     return Cause(
         "abi-undefined-symbol",
-        f"it was built against another torch ({symbol} is missing)",
+        f"it was built against another torch ({readable} is missing)",
         "install the build that belongs to the installed torch, or rebuild it",
     )
 

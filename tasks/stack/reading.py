@@ -5,9 +5,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tasks.domain.facts import PackageFacts, StackFacts, SystemFacts
+from tasks.domain.facts import (
+    ExtensionFacts,
+    ModelFacts,
+    PackageFacts,
+    StackFacts,
+    SymbolFacts,
+    XidFacts,
+)
 from tasks.stack.help_text import parse_help
 from tasks.stack.imports import deciding_line
+from tasks.stack.system_reading import read_system
 
 IMPORTS = (
     "torch", "sglang", "transformers", "sgl_kernel", "flashinfer", "triton", "flash_attn",
@@ -15,6 +23,24 @@ IMPORTS = (
 )  # fmt: skip
 """What is tried; the slow ones first, so that they don't come last."""
 
+EXTENDED = (
+    "sgl_kernel", "flashinfer", "flashinfer_jit_cache", "flash_attn", "flash_attn_3", "deep_gemm",
+    "deep_ep", "xgrammar", "tvm_ffi", "torchvision", "torchaudio", "torchao",
+)  # fmt: skip
+"""Whose compiled extensions are examined: what SGLang loads that is built against torch or CUDA."""
+
+REQUIREMENTS = (
+    "torch", "flashinfer-python", "flashinfer-jit-cache", "sgl-kernel", "sglang-kernel",
+    "flash-attn", "torchvision", "torchaudio", "torchao", "xgrammar", "vllm",
+)  # fmt: skip
+"""Wheels that ask for a torch, and torch, that asks for CUDA's."""
+
+CACHED = ("libcu", "libnv", "libnccl", "libstdc++", "libgomp")
+"""What of the loader's cache is kept: the beginnings of the names of libraries."""
+
+_LOADED = re.compile(
+    r"lib(cudart|cudnn|nccl|cublas|nvrtc|nvJitLink|cusparse|cufft|nvshmem|cuda|stdc\+\+|torch|c10)"
+)
 _WHEELS = {
     "sgl_kernel": ("sglang-kernel", "sgl-kernel"),
     "flashinfer": ("flashinfer-python",),
@@ -83,8 +109,70 @@ def _facts(interpreter: str, answer: Mapping[str, Any], startup: str) -> StackFa
         flags_error="" if options else _why_no_flags(launch_help),
         distributions={n: v for n, v in sorted(wheels.items()) if _OF_INTEREST.match(n)},
         pins=pins_of(answer["requires"]),
-        system=_system(answer),
+        system=read_system(answer),
         startup=startup,
+        requirements={name: tuple(asked) for name, asked in answer["requirements"].items()},
+        startup_files=answer["startup"]["files"],
+        startup_sets=answer["startup"]["sets"],
+        startup_forced=tuple(answer["startup"]["forced"]),
+        nccl_unknown=_unmentioned(answer["nccl"]),
+        symbols=answer["symbols"],
+        loaded={name: _loaded(outcome) for name, outcome in answer["imports"].items()},
+        ldconfig={name: tuple(paths) for name, paths in answer["ldconfig"].items()},
+        extensions=_extensions(answer["extensions"]),
+        extensions_examined=(answer["extensions"].get("value") or {}).get("examined", 0),
+        models=tuple(_model(path, asked) for path, asked in answer["models"].items()),
+        xids=None if answer["xids"] is None else tuple(XidFacts(**each) for each in answer["xids"]),
+    )
+
+
+def _loaded(outcome: Mapping[str, Any]) -> tuple[str, ...]:
+    """CUDA's, torch's and the compiler's libraries that an import brought into its process."""
+    paths = (outcome.get("value") or {}).get("loaded", [])
+    return tuple(path for path in paths if _LOADED.match(path.rpartition("/")[2]))
+
+
+def _unmentioned(outcome: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The variables that NCCL doesn't mention; None where there is no NCCL to look into."""
+    names = outcome.get("value")
+    return None if names is None else tuple(names)
+
+
+def _extensions(outcome: Mapping[str, Any]) -> tuple[ExtensionFacts, ...]:
+    return tuple(
+        ExtensionFacts(
+            package=fault["package"],
+            path=fault["path"],
+            libraries=tuple(fault["libraries"]),
+            versions=tuple(fault["versions"]),
+            undefined_count=fault["count"],
+            undefined=tuple(
+                SymbolFacts(each["name"], each["readable"], tuple(each["offered"]))
+                for each in fault["undefined"]
+            ),
+        )
+        for fault in (outcome.get("value") or {}).get("faults", [])
+    )
+
+
+def _model(path: str, outcome: Mapping[str, Any]) -> ModelFacts:
+    """What was found of a model; one that could not be looked at is not said to be missing."""
+    asked = outcome.get("value") or {"there": True}
+    known = asked.get("known", {})
+    return ModelFacts(
+        path=path,
+        there=asked["there"],
+        hub=asked.get("hub", False),
+        config=asked.get("config"),
+        bytes=asked.get("bytes", 0),
+        shards=asked.get("shards", 0),
+        missing=tuple(asked.get("missing", ())),
+        damaged=asked.get("damaged", {}),
+        unreadable=tuple(asked.get("unreadable", ())),
+        unfinished=asked.get("unfinished", 0),
+        tokenizer=asked.get("tokenizer", True),
+        served=known.get("sglang"),
+        known_type=known.get("transformers"),
     )
 
 
@@ -108,32 +196,3 @@ def _why_no_flags(launch_help: Mapping[str, Any]) -> str:
     if launch_help["code"] == 0:
         return "--help lists no options"
     return deciding_line("", launch_help["code"], launch_help["stderr"])
-
-
-def _system(answer: Mapping[str, Any]) -> SystemFacts:
-    system, driver = answer["system"], answer["driver"]
-    served = driver.get("value")
-    shm, disk = system["shm"] or (None, None), system["disk"] or (None, None)
-    tools = {name: re.search(r"release (\d+\.\d+)", said) for name, said in answer["tools"].items()}
-    return SystemFacts(
-        glibc=system["glibc"],
-        driver_cuda=served["cuda"] if served else None,
-        driver_status=_driver_status(driver),
-        shm_total_bytes=shm[0],
-        shm_free_bytes=shm[1],
-        disk_free_bytes=disk[1],
-        cuda_home=system["cuda_home"],
-        tools={name: match.group(1) if match else "" for name, match in tools.items()},
-        paths=system["paths"],
-        libraries={stem: tuple(paths) for stem, paths in answer["libraries"].items()},
-    )
-
-
-def _driver_status(driver: Mapping[str, Any]) -> str:
-    """`ok`, the number that `cuInit` returned, how the question ended, or nothing: no library."""
-    if driver.get("value"):
-        status = driver["value"]["status"]
-        return "ok" if status == 0 else str(status)
-    if "cannot open shared object" in driver.get("error", ""):
-        return ""
-    return deciding_line(driver.get("error", ""), driver["code"], driver["stderr"])

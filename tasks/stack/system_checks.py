@@ -1,10 +1,9 @@
-"""Judge what lies below the stack: driver, GPUs, toolkit, model folder, space."""
+"""Judge the driver, and whether torch sees the GPUs that there are."""
 
 from collections.abc import Iterator
 
 from settings.sweep import Sweep
 from tasks.domain.facts import Finding, Severity, StackFacts
-from tasks.stack.versions import below
 
 _CUINIT: dict[str, tuple[str, str, str]] = {
     "802": (
@@ -24,9 +23,6 @@ _CUINIT: dict[str, tuple[str, str, str]] = {
     ),
 }
 """What `cuInit` returns -> mode, words, way out (CUresult in cuda.h)."""
-
-LITTLE_DISK_BYTES = 5 << 30
-LITTLE_SHM_BYTES = 1 << 30
 
 
 def cpu_only(facts: StackFacts) -> bool:
@@ -74,77 +70,19 @@ def check_gpus(facts: StackFacts, sweep: Sweep | None) -> Iterator[Finding]:
 def _enough(facts: StackFacts, sweep: Sweep | None) -> Iterator[Finding]:
     """Tensor parallelism over more GPUs than one node has can't work."""
     args = sweep.server.args if sweep else {}
+    seen = facts.torch.get("device_count")
+    there = min(len(facts.gpus), seen if isinstance(seen, int) and seen else len(facts.gpus))
     if not facts.gpus or "nnodes" in args:
         return
     for name in ("tp", "tp_size", "tensor_parallel_size"):
         wanted = args.get(name)
-        if isinstance(wanted, int) and wanted > len(facts.gpus):
-            summary = f"server.args.{name} is {wanted}, but there are {len(facts.gpus)} GPUs"
-            yield Finding(Severity.ERROR, summary, "", f"set {name} to at most {len(facts.gpus)}")
-
-
-def check_tools(facts: StackFacts, _: Sweep | None) -> Iterator[Finding]:
-    """Toolkits and ptxas that variables point to, which kernels are compiled with at launch."""
-    home = facts.env.get("CUDA_HOME") or facts.env.get("CUDA_PATH") or ""
-    if home and (":" in home or "nvcc" not in facts.system.tools):
-        yield Finding(
-            Severity.WARNING,
-            f"CUDA_HOME is {home}, where no nvcc is",
-            "",
-            "point it to a toolkit's folder, or unset it",
-            "cuda-home-malformed",
-        )
-    blackwell = any(
-        not below(gpu.compute_capability, "10.0") for gpu in facts.gpus if gpu.compute_capability
-    )
-    for name, release in facts.system.tools.items():
-        if name != "nvcc" and (not release or (blackwell and below(release, "12.8"))):
+        if isinstance(wanted, int) and wanted > there:
+            hidden = f"torch sees {there} of {len(facts.gpus)}" if there < len(facts.gpus) else ""
             yield Finding(
-                Severity.WARNING,
-                f"{name} names a ptxas that "
-                + ("doesn't know these GPUs" if release else "can't be run"),
-                f"{facts.env.get(name)}: release {release or 'unknown'}",
-                "unset it, or name the ptxas of CUDA 12.8 or newer in both TRITON_PTXAS_PATH and "
-                "TRITON_PTXAS_BLACKWELL_PATH",
-                "triton-ptxas-too-old",
+                Severity.ERROR,
+                f"server.args.{name} is {wanted}, but there are {there} GPUs",
+                hidden,
+                f"set {name} to at most {there}"
+                + (", or mend CUDA_VISIBLE_DEVICES" if hidden else ""),
+                "too-few-gpus",
             )
-
-
-def check_paths(facts: StackFacts, sweep: Sweep | None) -> Iterator[Finding]:
-    """The model must be there; a draft model that is not costs the speculating trials only."""
-    for path, there in facts.system.paths.items():
-        if there or sweep is None:
-            continue
-        draft = path != sweep.server.model_path
-        relative = not path.startswith(("/", "~"))
-        yield Finding(
-            Severity.WARNING if draft else Severity.ERROR,
-            f"{'speculative.draft_model_path' if draft else 'server.model_path'}: "
-            f"there is no {path} on the host",
-            "",
-            "write it from the root: a server runs in a folder of its own"
-            if relative
-            else "put the model there, or correct the path",
-            "model-path-missing",
-        )
-
-
-def check_space(facts: StackFacts, _: Sweep | None) -> Iterator[Finding]:
-    """Room for logs and caches, and for NCCL's shared memory between ranks."""
-    system = facts.system
-    if system.disk_free_bytes is not None and system.disk_free_bytes < LITTLE_DISK_BYTES:
-        yield Finding(
-            Severity.WARNING,
-            f"{system.disk_free_bytes / 2**30:.1f} GiB are free where the run folder lies",
-            "",
-            "make room, or set the host's run_folder to a larger disk",
-            "disk-full",
-        )
-    if system.shm_total_bytes is not None and system.shm_total_bytes < LITTLE_SHM_BYTES:
-        yield Finding(
-            Severity.WARNING if len(facts.gpus) > 1 else Severity.INFO,
-            f"/dev/shm is {system.shm_total_bytes / 2**20:.0f} MiB",
-            "",
-            "start the container with --shm-size=16g or --ipc=host",
-            "shm-too-small",
-        )

@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict, replace
+from typing import Any
 
 from settings.sweep import Sweep
-from tasks.domain.facts import Finding, StackReport
+from tasks.domain.facts import Finding, StackFacts, StackReport
 from tasks.hosts.host import Host
 from tasks.stack.checks import check_stack
 from tasks.stack.fingerprint import fingerprint
 from tasks.stack.gather import gather_facts, gather_gpus
+from tasks.stack.gpu_states import gather_matrix, gather_states
 
 STACKS_AT_ONCE = 2
 
@@ -19,17 +21,33 @@ async def validate(host: Host, sweep: Sweep | None = None) -> list[StackReport]:
 
     Never raises for a stack that is broken; that is what the findings say.
     """
-    gpus, gpus_error = await gather_gpus(host)
     gate = asyncio.Semaphore(STACKS_AT_ONCE)
 
-    async def one(stack: str) -> StackReport:
+    async def ask(stack: str) -> StackFacts:
         async with gate:
-            facts = await gather_facts(host, stack, sweep)
-        facts = replace(facts, gpus=gpus, gpus_error=gpus_error)
-        findings = check_stack(facts, sweep)
-        return StackReport(host.name, stack, fingerprint(facts), facts, findings)
+            return await gather_facts(host, stack, sweep)
 
-    return list(await asyncio.gather(*map(one, stacks_of(host, sweep))))
+    stacks = stacks_of(host, sweep)
+    gpus, *found = await asyncio.gather(_gpu_facts(host), *map(ask, stacks))
+    judged = []
+    for stack, alone in zip(stacks, found, strict=True):
+        facts = replace(alone, **gpus)
+        findings = check_stack(facts, sweep)
+        judged.append(StackReport(host.name, stack, fingerprint(facts), facts, findings))
+    return judged
+
+
+async def _gpu_facts(host: Host) -> dict[str, Any]:
+    """What nvidia-smi tells, by the names of the facts; no more questions where it shows none."""
+    gpus, error = await gather_gpus(host)
+    if not gpus:
+        return {"gpus": gpus, "gpus_error": error}
+    return {
+        "gpus": gpus,
+        "gpu_states": await gather_states(host),
+        "links": await gather_matrix(host, "-m"),
+        "peers": await gather_matrix(host, "-p2p", "r"),
+    }
 
 
 def stacks_of(host: Host, sweep: Sweep | None) -> list[str]:

@@ -3,7 +3,14 @@
 from dataclasses import replace
 
 from settings.sweep import Sweep
-from tasks.domain.facts import Flag, GpuFacts, PackageFacts, StackFacts, SystemFacts
+from tasks.domain.facts import (
+    Flag,
+    GpuFacts,
+    ModelFacts,
+    PackageFacts,
+    StackFacts,
+    SystemFacts,
+)
 
 GPUS = tuple(
     GpuFacts(i, "NVIDIA RTX PRO 6000 Blackwell", f"GPU-{i}", 97887, 4, "580.95.05", "12.0")
@@ -58,7 +65,25 @@ SOUND = StackFacts(
         shm_total_bytes=64 << 30,
         shm_free_bytes=64 << 30,
         disk_free_bytes=500 << 30,
+        tools={"nvcc": "13.0", "triton ptxas": "12.8"},
+        programs={"cc": "/usr/bin/gcc", "c++": "/usr/bin/g++", "ninja": "/usr/bin/ninja"},
+        interfaces=("eth0", "lo"),
     ),
+)
+
+KIMI = ModelFacts(
+    "/models/kimi",
+    True,
+    config={
+        "architectures": ["KimiK25ForConditionalGeneration"],
+        "model_type": "kimi_k25",
+        "vocab_size": 163_840,
+        "hidden_size": 7168,
+    },
+    bytes=500 << 30,
+    shards=64,
+    served=True,
+    known_type=True,
 )
 
 
@@ -91,3 +116,11 @@ def sweep(**changes: object) -> Sweep:
         "workloads": [{"name": "chat", "concurrency": [1]}],
     }
     return Sweep.model_validate({**content, **changes})
+
+
+CPU = replace(
+    with_torch(SOUND, version="2.9.1+cpu", cuda=None, cudnn=None, arch_list=None, device_count=0),
+    gpus=(),
+    gpus_error="can't run nvidia-smi",
+    env={"SGLANG_USE_CPU_ENGINE": "1"},
+)

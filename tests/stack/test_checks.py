@@ -5,18 +5,12 @@ from dataclasses import replace
 import pytest
 
 from settings.sweep import Sweep
-from tasks.domain.facts import Finding, PackageFacts, Severity, StackFacts
+from tasks.domain.facts import Finding, ModelFacts, PackageFacts, Severity, StackFacts
 from tasks.stack.checks import check_stack
-from tests.stack.factory import GPUS, SOUND, sweep, with_system, with_torch, without
+from tests.stack.factory import CPU, GPUS, KIMI, SOUND, sweep, with_system, with_torch, without
 
 GONE = "cannot open shared object file: No such file or directory"
 SYMBOL = "ImportError: /v/common_ops.abi3.so: undefined symbol: _ZN3c104cuda9SetDeviceEa"
-CPU = replace(
-    with_torch(SOUND, version="2.9.1+cpu", cuda=None, cudnn=None, arch_list=None, device_count=0),
-    gpus=(),
-    gpus_error="can't run nvidia-smi",
-    env={"SGLANG_USE_CPU_ENGINE": "1"},
-)
 
 
 def only(facts: StackFacts, plan: Sweep | None = None) -> Finding:
@@ -30,7 +24,7 @@ def verdicts(facts: StackFacts, plan: Sweep | None = None) -> list[tuple[Severit
 
 def test_a_sound_stack_has_no_finding() -> None:
     assert check_stack(SOUND, None) == ()
-    assert check_stack(with_system(SOUND, paths={"/models/kimi": True}), sweep()) == ()
+    assert check_stack(replace(SOUND, models=(KIMI,)), sweep()) == ()
 
 
 def test_an_interpreter_that_can_not_be_run_is_all_there_is_to_say() -> None:
@@ -215,14 +209,15 @@ def test_more_ranks_than_gpus() -> None:
 
 def test_paths_of_the_models() -> None:
     speculative = {"draft_model_path": "/models/draft"}
-    paths = {"/models/kimi": False, "/models/draft": False}
-    facts = with_system(SOUND, paths=paths)
+    absent = (ModelFacts("/models/kimi", False), ModelFacts("/models/draft", False))
+    facts = replace(SOUND, models=absent)
     assert verdicts(facts, sweep(speculative=speculative)) == [
         (Severity.ERROR, "model-path-missing"),
         (Severity.WARNING, "model-path-missing"),
     ]
     relative = sweep(server={"model_path": "./kimi"})
-    assert only(with_system(SOUND, paths={"./kimi": False}), relative).fix.startswith("write it")
+    facts = replace(SOUND, models=(ModelFacts("./kimi", False),))
+    assert only(facts, relative).fix.startswith("write it")
 
 
 def test_little_space() -> None:
@@ -236,17 +231,22 @@ def test_little_space() -> None:
 @pytest.mark.parametrize(
     ("tools", "said"),
     [
-        ({"TRITON_PTXAS_PATH": "12.4"}, "doesn't know these GPUs"),
-        ({"TRITON_PTXAS_PATH": ""}, "can't be run"),
-        ({"TRITON_PTXAS_PATH": "12.8", "nvcc": "12.4"}, None),
+        ({"TRITON_PTXAS_PATH": "12.4", "triton ptxas": "12.9"}, "doesn't know GPUs"),
+        ({"TRITON_PTXAS_PATH": "", "triton ptxas": "12.8"}, "can't be run"),
+        ({"TRITON_PTXAS_PATH": "12.8", "triton ptxas": "12.4"}, None),
+        ({"triton ptxas": "12.4"}, "doesn't know GPUs"),
+        ({"TRITON_PTXAS_PATH": "12.4", "triton ptxas-blackwell": "12.9"}, None),
+        ({"TRITON_PTXAS_BLACKWELL_PATH": "12.4", "triton ptxas-blackwell": "12.9"},
+         "doesn't know GPUs"),
     ],
-)
-def test_the_ptxas_that_a_variable_names(tools: dict[str, str], said: str | None) -> None:
-    findings = check_stack(with_system(SOUND, tools=tools), None)
+)  # fmt: skip
+def test_the_ptxas_that_triton_takes(tools: dict[str, str], said: str | None) -> None:
+    findings = check_stack(with_system(SOUND, tools={"nvcc": "13.0", **tools}), None)
     assert [finding.mode for finding in findings] == (["triton-ptxas-too-old"] if said else [])
     assert all(said and said in finding.summary for finding in findings)
 
 
 @pytest.mark.parametrize("home", ["/usr/local/cuda-12.8", ":/usr/local/cuda"])
 def test_a_cuda_home_without_nvcc(home: str) -> None:
-    assert only(replace(SOUND, env={"CUDA_HOME": home})).mode == "cuda-home-malformed"
+    facts = with_system(replace(SOUND, env={"CUDA_HOME": home}), tools={})
+    assert only(facts).mode == "cuda-home-malformed"

@@ -98,7 +98,11 @@ async def test_a_model_that_is_not_there_and_a_flag_for_all(simulated: Host) -> 
     plan = sweep(server={"model_path": "/no/model", "args": {"tp": 16, "tp-sise": 1}})
     new, _ = await validate(simulated, plan)
     errors = [f for f in new.findings if f.severity is Severity.ERROR]
-    assert [finding.mode for finding in errors] == [None, "flag-unknown", "model-path-missing"]
+    assert [finding.mode for finding in errors] == [
+        "too-few-gpus",
+        "flag-unknown",
+        "model-path-missing",
+    ]
     assert errors[1].fix == "did you mean 'tp_size'?"
 
 
@@ -112,7 +116,7 @@ async def test_stacks_that_an_axis_adds_come_after_the_host_s(simulated: Host) -
 async def test_the_sweep_s_variables_are_part_of_the_stack(simulated: Host) -> None:
     server = {"model_path": "hub/name", "env": {"SGLANG_DISABLE_CUDNN_CHECK": 1}}
     new, _ = await validate(simulated, sweep(server=server))
-    assert new.findings == ()
+    assert [(f.severity, f.mode) for f in new.findings] == [(Severity.INFO, "hub-network")]
 
 
 async def test_a_broken_stack_is_a_report_too(simulated: Host) -> None:
