@@ -16,6 +16,7 @@ from tasks.domain.measurement import LevelResult
 from tasks.domain.progress import Progress, report
 from tasks.failures.diagnosis import diagnose
 from tasks.gpus.sample import sampling
+from tasks.gpus.usage import with_gpus
 from tasks.hosts.host import Host
 from tasks.load.on_host import HostCapture
 from tasks.load.run import LoadProgress
@@ -51,16 +52,22 @@ async def measure(
                 return died
             return replace(result, verdict=TrialVerdict.INCORRECT, reason=found.fault)
         result = replace(result, answers=found.answers)
-    async with sampling(now.site.host) as samples:
-        result = await _levels(now, result, order, launch)
+    # The requests' times are on the clock of the machine that sends them.
+    ours = _place(now) == "worker"
+    async with sampling(now.site.hold, f"{launch.mark}gpu/", our_clock=ours) as samples:
+        driven = await _levels(now, result, order, launch)
     save_gpu(now.folder, order.trial_id, order.number, samples)
-    return result
+    if isinstance(driven, TrialResult):
+        return driven
+    kept = [level for level in result.levels if level.repeat != order.repeat]
+    levels = (*kept, *(with_gpus(level, samples) for level in driven))
+    return judged(replace(result, levels=levels, repeats_done=order.repeat))
 
 
 async def _levels(
     now: Course, result: TrialResult, order: LaunchOrder, launch: Launch
-) -> TrialResult:
-    """Drive every level of every workload, until the server dies."""
+) -> TrialResult | list[LevelResult]:
+    """Drive every level of every workload; what became of the trial if the server dies of it."""
     levels: list[LevelResult] = []
     for workload in now.sweep.workloads:
         for level in levels_of(workload):
@@ -69,8 +76,7 @@ async def _levels(
                 return ended
             if (reason := _hang(levels[-1])) is not None:
                 return await _stuck(now, result, launch, reason)
-    kept = [level for level in result.levels if level.repeat != order.repeat]
-    return judged(replace(result, levels=(*kept, *levels), repeats_done=order.repeat))
+    return levels
 
 
 async def _asked(

@@ -6,7 +6,7 @@ The names are those of `sglang.bench_serving`; percentiles are of the pooled req
 _STATISTICS = ("mean", "median", "std", "p90", "p95", "p99")
 _LATENCIES = ("ttft", "tpot", "itl", "e2e_latency")
 
-METRIC_NAMES: tuple[str, ...] = (
+LOAD_METRIC_NAMES: tuple[str, ...] = (
     "request_throughput",
     "input_throughput",
     "output_throughput",
@@ -15,4 +15,7 @@ METRIC_NAMES: tuple[str, ...] = (
     "accept_length",
     *(f"{statistic}_{latency}_ms" for latency in _LATENCIES for statistic in _STATISTICS),
 )
-"""Every metric that a level's result bears and a sweep file may name."""
+"""What every level's result bears of these."""
+
+METRIC_NAMES = (*LOAD_METRIC_NAMES, "output_tokens_per_joule")
+"""Every metric that a sweep file may name; the energy is known where nvidia-smi tells the power."""

@@ -9,6 +9,7 @@ Memory is derived from the processes that hold the device files open at this mom
 
 import os
 import sys
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ GPU_FIELDS: dict[str, Field] = {
     "driver_version": ("", lambda gpu: DRIVER),
     "compute_cap": ("", lambda gpu: "12.0"),
     "vbios_version": ("", lambda gpu: "98.02.6A.00.03"),
-    "timestamp": ("", lambda gpu: "2026/01/10 09:11:02.000"),
+    "timestamp": ("", lambda gpu: _now()),
     "memory.total": ("MiB", lambda gpu: TOTAL_MIB),
     "memory.used": ("MiB", lambda gpu: gpu.used_mib),
     "memory.free": ("MiB", lambda gpu: TOTAL_MIB - gpu.used_mib),
@@ -104,6 +105,13 @@ APP_FIELDS: dict[str, AppField] = {
 }
 
 
+def _now() -> str:
+    """Return the time as nvidia-smi writes it: local, to the millisecond."""
+    now_ms = time.time_ns() // 1_000_000
+    local = time.localtime(now_ms // 1000)
+    return f"{time.strftime('%Y/%m/%d %H:%M:%S', local)}.{now_ms % 1000:03}"
+
+
 class Refused(Exception):
     """nvidia-smi's words about a query that it doesn't take, with its exit status."""
 
@@ -113,7 +121,14 @@ class Refused(Exception):
 
 
 def _reasons(gpu: Gpu) -> str:
-    return "0x0000000000000000" if gpu.busy else "0x0000000000000001"
+    """Return why the clocks are held down: idle, or what the file `throttle` says of busy GPUs."""
+    if not gpu.busy:
+        return "0x0000000000000001"
+    try:
+        mask = (Path(os.environ.get("SIMULATOR_ROOT", "/nonexistent")) / "throttle").read_text()
+    except OSError:
+        mask = "0"
+    return f"0x{int(mask, 16):016x}"
 
 
 def gpus_now(root: Path) -> list[Gpu]:
@@ -184,13 +199,29 @@ def _split(query: str) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     root = Path(os.environ.get("SIMULATOR_ROOT", "/nonexistent"))
-    try:
-        lines = answer(sys.argv[1:] if argv is None else argv, root)
-    except Refused as refused:
-        sys.stdout.write(str(refused))
-        return refused.status
-    sys.stdout.write("".join(f"{line}\n" for line in lines))
-    return 0
+    asked = sys.argv[1:] if argv is None else list(argv)
+    while True:
+        try:
+            lines = answer(asked, root)
+        except Refused as refused:
+            sys.stdout.write(str(refused))
+            return refused.status
+        sys.stdout.write("".join(f"{line}\n" for line in lines))
+        sys.stdout.flush()
+        every_ms = loop_ms(asked)
+        if every_ms is None:
+            return 0
+        time.sleep(every_ms / 1000)
+
+
+def loop_ms(argv: Sequence[str]) -> int | None:
+    """Return how often `-lms` or `--loop-ms` asks again, None where once is enough."""
+    for before, word in zip(("", *argv), argv, strict=False):
+        if word.startswith("--loop-ms="):
+            return int(word.partition("=")[2])
+        if before in ("-lms", "--loop-ms"):
+            return int(word)
+    return None
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ host. A field that a GPU or a driver doesn't have reads `[N/A]` or `[Not Support
 """
 
 import csv
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,12 +21,14 @@ _SAMPLE_FIELDS = (
     "temperature.gpu",
     "memory.used",
     "utilization.gpu",
-    "clocks_throttle_reasons.active",
 )
+_REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
+"""Why the clocks are held down, by its name since driver 535, and by the one before."""
 
 GPU_QUERY = (f"--query-gpu={','.join(_GPU_FIELDS)},compute_cap", _FORMAT)
-SAMPLE_QUERY = (f"--query-gpu={','.join(_SAMPLE_FIELDS)}", _FORMAT)
 APPS_QUERY = ("--query-compute-apps=pid,process_name,used_memory", _FORMAT)
+
+_STAMPED = re.compile(r"^(\d+\.\d+) (\d+) (.+)$", re.MULTILINE)
 
 _THROTTLES = {
     0x4: "sw_power_cap",
@@ -39,6 +42,21 @@ _THROTTLES = {
 Left out are idle (1), application clocks (2), sync boost (16) and display clocks (256): a GPU
 that does nothing, or that was set so, isn't throttled.
 """
+
+
+def sample_queries(interval_s: float) -> list[list[str]]:
+    """Ask for a sample of every GPU again and again, by what newer and older drivers understand.
+
+    Each line begins with the time of the query.
+    """
+    return [
+        [
+            f"--query-gpu={','.join(('timestamp', *_SAMPLE_FIELDS, reasons))}",
+            _FORMAT,
+            f"--loop-ms={interval_s * 1000:.0f}",
+        ]
+        for reasons in _REASONS
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +104,16 @@ def parse_gpus(text: str) -> tuple[GpuFacts, ...]:
     )
 
 
-def parse_samples(text: str, at: float, monotonic_ns: int) -> tuple[GpuSample, ...]:
-    """Read the answer to `SAMPLE_QUERY`, taken at the given moment."""
-    return tuple(_sample(row, at, monotonic_ns) for row in _rows(text, len(_SAMPLE_FIELDS)))
+def parse_samples(text: str, offset_ns: int = 0) -> tuple[GpuSample, ...]:
+    """Read what was recorded of `sample_queries`: UTC, monotonic time and the rest of the line.
+
+    `offset_ns` is added to the monotonic times; lines that are no sample are passed over.
+    """
+    return tuple(
+        _sample(row, float(at), int(monotonic_ns) + offset_ns)
+        for at, monotonic_ns, rest in _STAMPED.findall(text)
+        for row in _rows(rest, len(_SAMPLE_FIELDS) + 1)
+    )
 
 
 def _sample(row: Sequence[str], at: float, monotonic_ns: int) -> GpuSample:

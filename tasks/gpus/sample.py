@@ -1,45 +1,83 @@
-"""Watch power, clocks, temperature and memory of the GPUs while a trial runs."""
+"""Watch power, clocks, temperature and memory of the GPUs while a trial runs.
+
+One nvidia-smi runs on the host for the whole trial and writes to a file there: a connection that
+breaks loses no sample, and no process is started while the server is measured.
+"""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tasks.domain.nvidia_smi import SAMPLE_QUERY, GpuSample, parse_samples
-from tasks.gpus.clean import ask_nvidia_smi
+from tasks.domain.errors import HostError
+from tasks.domain.nvidia_smi import GpuSample, parse_samples, sample_queries
 from tasks.hosts.host import Host
+from tasks.hosts.lock import Hold
 
-_GIVE_UP_AFTER = 3
-"""Failures in a row after which a host is taken to have no nvidia-smi that answers."""
+INTERVAL_S = 1.0
+_GRACE_S = 1.0
 
 
 @asynccontextmanager
-async def sampling(host: Host, interval_s: float = 2.0) -> AsyncIterator[list[GpuSample]]:
-    """Fill a list with a sample per GPU every `interval_s` while the block runs.
+async def sampling(
+    hold: Hold, mark: str, *, our_clock: bool, interval_s: float = INTERVAL_S
+) -> AsyncIterator[list[GpuSample]]:
+    """Record while the block runs; the list is filled when it has ended.
 
-    A measurement is never disturbed by its watcher: where nvidia-smi fails the list stays
-    shorter, or empty.
+    `mark` is the marker of the recorder's processes. With `our_clock` the samples' monotonic times
+    are on this machine's clock, otherwise on the host's: whichever the requests' times are on.
+    A measurement is never disturbed by its watcher: where nvidia-smi fails, or the host can't be
+    reached at the end, the list stays shorter, or empty.
     """
     samples: list[GpuSample] = []
-    watcher = asyncio.create_task(_watch(host, interval_s, samples))
+    folder = hold.host.launch_folder(mark)
+    offset_ns = 0
     try:
+        with contextlib.suppress(HostError):
+            offset_ns = await clock_offset_ns(hold.host) if our_clock else 0
+            await _begin(hold, mark, folder, interval_s)
         yield samples
     finally:
-        watcher.cancel()
-        # Not a suppressed await: that would swallow our own cancellation too.
-        await asyncio.gather(watcher, return_exceptions=True)
+        with contextlib.suppress(HostError):
+            await asyncio.shield(_end(hold, mark, folder, samples, offset_ns))
 
 
-async def _watch(host: Host, interval_s: float, samples: list[GpuSample]) -> None:
-    """Sample at whole multiples of the interval from the start on; a slow answer skips some."""
-    start = time.monotonic()
-    failures = 0
-    while failures < _GIVE_UP_AFTER:
-        # What nvidia-smi reads is true somewhere between its start and its end: take the middle.
-        asked_ns, at = time.monotonic_ns(), time.time()
-        text = await ask_nvidia_smi(host, SAMPLE_QUERY)
-        half_ns = (time.monotonic_ns() - asked_ns) // 2
-        failures = failures + 1 if text is None else 0
-        samples.extend(parse_samples(text or "", at + half_ns / 1e9, asked_ns + half_ns))
-        since_s = time.monotonic() - start
-        await asyncio.sleep(interval_s - since_s % interval_s)
+async def _begin(hold: Hold, mark: str, folder: str, interval_s: float) -> None:
+    program, *rest = hold.host.settings.nvidia_smi
+    commands = [[hold.host.expand(program), *rest, *query] for query in sample_queries(interval_s)]
+    hold.folders.add(folder)
+    await hold.host.record(commands, interval_s, folder, mark, hold.lease_s)
+
+
+async def _end(
+    hold: Hold, mark: str, folder: str, samples: list[GpuSample], offset_ns: int
+) -> None:
+    """End the recorder, take its samples in, and its files away."""
+    host, text = hold.host, b""
+    hold.folders.discard(folder)
+    await host.stop(mark, _GRACE_S)
+    while part := await host.read(f"{folder}/server.log", len(text)):
+        text += part
+    samples.extend(parse_samples(text.decode(errors="replace"), offset_ns))
+    await host.ask("remove", {"folder": folder, "within": host.launch_folder("")})
+
+
+async def clock_offset_ns(host: Host) -> int:
+    """What to add to the host's CLOCK_MONOTONIC to get ours; 0 on this machine.
+
+    Of three questions the one answered fastest tells best: it was asked and answered within twice
+    the error that this can have.
+    """
+    if host.settings.address is None:
+        return 0
+    asked = [await _ask_clock(host) for _ in range(3)]
+    return min(asked)[1]
+
+
+async def _ask_clock(host: Host) -> tuple[int, int]:
+    """How long the answer took, and the offset if it was given halfway."""
+    before = time.monotonic_ns()
+    there = int((await host.ask("clock", {}))["monotonic_ns"])
+    after = time.monotonic_ns()
+    return after - before, (before + after) // 2 - there

@@ -24,6 +24,7 @@ MARK = "SGLANG_SWEEP_MARK"
 RUN = "SGLANG_SWEEP_RUN"
 """Bears a command's own name in its environment, so that what it left behind can be ended."""
 
+_RECORDER_GRACE_S = 1.0
 _END_S = 20.0
 """How long ending a command that was given up may hold up whoever gave it up."""
 
@@ -276,6 +277,24 @@ class Host:
             "order": uuid.uuid4().hex,
         }
         await self.ask("start", request)
+
+    async def record(
+        self,
+        commands: Sequence[Sequence[str]],
+        every_s: float,
+        folder: str,
+        mark: str,
+        lease_s: float,
+    ) -> None:
+        """Start the first of some programs that works, detached, its lines stamped in the log.
+
+        It is started again when it ends; a line that begins with a time has both clocks instead.
+        """
+        request = json.dumps({"commands": commands, "every_s": every_s})
+        argv = [self.transport.python, "-I", "-S", "-B", self._agent, "record", request]
+        await self.start(
+            argv, env={}, folder=folder, mark=mark, lease_s=lease_s, grace_s=_RECORDER_GRACE_S
+        )
 
     async def watch(self, folder: str, mark: str, offset: int, port: int = 0) -> Watched:
         """Look at a detached program."""

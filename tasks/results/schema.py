@@ -153,6 +153,25 @@ METRICS: tuple[Column, ...] = (
     _bench("accept_length", "tokens", "Tokens per verification step, the bonus token included."),
     _bench("max_output_tokens_per_s", "tokens/s", "Tokens of the busiest second of the run."),
     _bench("max_concurrent_requests", "requests", "Most requests in flight at once."),
+    _ours(
+        "gpu_energy_j",
+        "J",
+        "Energy of the GPUs in use (more than 1 GiB taken) from first intended send to last end; "
+        "null where the samples leave a gap of more than 5 s.",
+        "sum over GPUs of the integral of power.draw, linear between samples",
+    ),
+    _ours("gpu_power_w", "W", "Mean power of all GPUs in use.", "gpu_energy_j / duration"),
+    _ours(
+        "output_tokens_per_joule",
+        "tokens/J",
+        "Tokens for the energy of the GPUs alone, not of the host.",
+        "total_output_tokens / gpu_energy_j",
+    ),
+    _ours(
+        "gpu_power_capped_share",
+        "",
+        "Share of the samples in which a GPU was held to its power limit, mean of the GPUs in use.",
+    ),
     *_latencies(),
 )
 """The metrics that are documented here; a metric that isn't still gets its Float64 column."""

@@ -15,6 +15,7 @@ _TITLES = {
     "total_throughput": "total tok/s",
     "request_throughput": "requests/s",
     "accept_length": "accept length",
+    "output_tokens_per_joule": "output tok/J",
 }
 _LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e_latency": "E2E"}
 

@@ -8,9 +8,12 @@ GPUS = """\
 1, NVIDIA A100-SXM4-40GB, GPU-77aa, 40960, [N/A], 580.95.05, [N/A]
 """
 SAMPLES = """\
-0, 341.20, 2430, 12481, 63, 91822, 97, 0x0000000000000000
-1, [N/A], 210, 405, 31, 4, [Not Supported], 0x0000000000000001
-2, 599.98, 1605, 12481, 88, 91822, 100, 0x0000000000000024
+1767355200.123 7 0, 341.20, 2430, 12481, 63, 91822, 97, 0x0000000000000000
+1767355200.125 9 1, [N/A], 210, 405, 31, 4, [Not Supported], 0x0000000000000001
+1767355200.125 9 2, 599.98, 1605, 12481, 88, 91822, 100, 0x0000000000000024
+Field "clocks_event_reasons.active" is not a valid field to query.
+Unable to determine the device handle for GPU 0000:41:00.0: GPU is lost
+1767355201.1 10 0, 341.20, 24
 """
 
 
@@ -35,8 +38,8 @@ def test_what_is_no_gpu_is_passed_over() -> None:
 
 
 def test_samples() -> None:
-    first, second, third = parse_samples(SAMPLES, 1.5, 7)
-    assert (first.at, first.monotonic_ns, first.index) == (1.5, 7, 0)
+    first, second, third = parse_samples(SAMPLES, 1000)
+    assert (first.at, first.monotonic_ns, first.index) == (1767355200.123, 1007, 0)
     assert (first.power_w, first.sm_clock_mhz, first.memory_clock_mhz) == (341.2, 2430, 12481)
     assert (first.temperature_c, first.memory_used_mib, first.utilization_percent) == (
         63,

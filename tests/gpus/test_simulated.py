@@ -14,6 +14,7 @@ from tasks.gpus.plan import Policy
 from tasks.gpus.sample import sampling
 from tasks.hosts.connect import connect
 from tasks.hosts.host import Host
+from tasks.hosts.lock import Hold
 
 PROJECT = Path(__file__).parents[2]
 READY = b"The server is fired up and ready to roll!"
@@ -56,8 +57,10 @@ async def test_a_server_left_behind_is_ended_and_its_memory_waited_for(
 ) -> None:
     mark = f"test{tmp_path}/1/"
     await serve(simulated, tmp_path / "sim" / "models" / "kimi", mark)
-    async with sampling(simulated, interval_s=0.2) as samples:
-        await asyncio.sleep(0.5)
+    (tmp_path / "sim" / "throttle").write_text("0x40")
+    held = Hold(simulated, "token", lease_s=60)
+    async with sampling(held, f"{mark}gpu/", our_clock=True, interval_s=0.1) as samples:
+        await asyncio.sleep(1.0)
     gpus = await gpu_facts(simulated)
     served = await simulated.watch(simulated.launch_folder(mark), mark, 0)
     assert served.running, (served.exit_code, served.ended_by, served.log)
@@ -65,6 +68,7 @@ async def test_a_server_left_behind_is_ended_and_its_memory_waited_for(
     assert min(gpu.memory_used_mib for gpu in gpus) > IDLE_MIB
     assert {sample.index for sample in samples} == set(range(8))
     assert samples[0].power_w is not None
+    assert samples[0].throttle == ("hw_thermal_slowdown",)
 
     cleaned = await clean(simulated, Policy.OWN, grace_s=5)
     assert len(cleaned.ended) >= 8

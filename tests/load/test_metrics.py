@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from settings.metric_names import METRIC_NAMES
+from settings.metric_names import LOAD_METRIC_NAMES
 from tasks.domain.measurement import RequestOutcome
 from tasks.load.metrics import (
     accepted,
@@ -74,7 +74,7 @@ def test_two_requests():
 
 def test_every_metric_that_a_sweep_may_name_is_there():
     metrics = compute_metrics([ONE, TWO], concurrency=2, accept_length=2.5)
-    assert set(METRIC_NAMES) <= set(metrics)
+    assert set(LOAD_METRIC_NAMES) <= set(metrics)
     assert all(math.isfinite(value) for value in metrics.values())
 
 

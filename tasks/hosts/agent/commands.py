@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import sys
+import time
 from typing import Callable  # noqa: UP035 - Python 3.8 on the host
 
 from . import devices
@@ -23,6 +24,7 @@ from .processes import (
     nested_pids,
     port_holders,
 )
+from .recorder import record
 from .supervisor import start, supervise
 
 
@@ -38,6 +40,11 @@ def hello(_: Json) -> Json:
         "ancestors": ancestors(),
         "nested_pids": nested_pids(),
     }
+
+
+def clock(_: Json) -> Json:
+    """What CLOCK_MONOTONIC shows now."""
+    return {"monotonic_ns": time.monotonic_ns()}
 
 
 def watch(request: Json) -> Json:
@@ -111,16 +118,19 @@ def free_port(request: Json) -> Json:
 COMMANDS: dict[str, Callable[[Json], Json]] = {
     command.__name__: command
     for command in (
-        hello, start, watch, renew, stop, kill, holders, ours, occupants, read, write, free_port,
-        lock, unlock, holder, install, remove,
+        hello, clock, start, watch, renew, stop, kill, holders, ours, occupants, read, write,
+        free_port, lock, unlock, holder, install, remove,
     )
 }  # fmt: skip
 
 
 def main() -> None:
-    """Answer one question, or supervise one server."""
+    """Answer one question, or do what lasts: supervise one server, record one program."""
     if sys.argv[1] == "supervise":
         supervise(sys.argv[2])
+        return
+    if sys.argv[1] == "record":
+        record(json.loads(sys.argv[2]))
         return
     try:
         answer = COMMANDS[sys.argv[1]](json.load(sys.stdin))
