@@ -14,6 +14,7 @@ from tasks.load.metrics import duration_of, output_tokens
 from tasks.load.parse import Asked, to_record
 from tasks.load.plan import Plan
 from tasks.load.schedule import share
+from tasks.load.tokens import PLAIN
 from tasks.load.workers import Capture, CaptureFacts, Job, Teller, capture, stop_all
 
 PROGRESS_S = 0.5
@@ -95,6 +96,7 @@ def plan_jobs(plan: Plan, folder: Path) -> list[Job]:
             preconnect=spare if schedule.paced else schedule.slots,
             timeout_s=plan.timeout_s,
             path=folder / f"streams-{number}",
+            plain=PLAIN[plan.target.backend],
         )
         for number, (schedule, indices) in enumerate(share(plan.schedule, plan.processes))
     ]

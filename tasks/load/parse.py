@@ -74,6 +74,14 @@ def to_record(captured: Captured, asked: Asked) -> RequestRecord:
 
 
 def _understand(captured: Captured, backend: Backend) -> tuple[Response, Trace]:
+    """Read what was kept whole, and put what was kept as counts in its places."""
+    response, trace = _read_whole(captured, backend)
+    if captured.counts:
+        trace.merge(captured.count_times, captured.counts)
+    return response, trace
+
+
+def _read_whole(captured: Captured, backend: Backend) -> tuple[Response, Trace]:
     """Read a usual answer by the short cut, any other one thoroughly."""
     if backend == "sglang" and captured.ending == endings.COMPLETE:
         response = parse_frame(captured.raw)

@@ -9,8 +9,10 @@ where a token ends within a character), and when the last chunk's `usage` tells 
 tokens are spread evenly over those chunks: chunk i of k has seen `floor(i * total / k)` of them.
 """
 
-from collections.abc import Iterable
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import le, lt
 from typing import Any
 
 import orjson
@@ -20,6 +22,21 @@ from tasks.load.target import Backend
 TimedEvents = Iterable[tuple[bytes, int]]
 
 DONE = b"[DONE]"
+
+_COUNT = {"key": '"completion_tokens":', "sign": '"finish_reason":null'}
+PLAIN: Mapping[Backend, Mapping[str, object]] = {
+    "sglang": {**_COUNT, "silent": ['"text":""'], "uncounted": False},
+    "openai": {**_COUNT, "silent": ['"text":""'], "uncounted": True},
+    "openai-chat": {
+        **_COUNT,
+        "silent": ['"content":""', '"content":null', '"delta":{}', '"tool_calls":['],
+        "uncounted": True,
+    },
+}
+"""What of each backend's events is the same over and over, but for the count of tokens.
+
+The keys can't occur within a text, where quotes are escaped. See `tasks.load.capture.plain`.
+"""
 
 
 class NotAnEvent(ValueError):
@@ -47,11 +64,29 @@ class Trace:
         """Tokens so far."""
         return self.counts[-1] if self.counts else 0
 
-    def add(self, count: int, at: int) -> None:
+    def add(self, count: object, at: int) -> None:
         """Note that by `at` there were `count` tokens; an event without a new one is no row."""
-        if count > self.total:
+        if isinstance(count, int) and count > self.total:
             self.arrivals.append(at)
             self.counts.append(count)
+
+    def merge(self, times: Sequence[int], counts: Sequence[int]) -> None:
+        """Put the events that were kept as counts in their places; the count 0 is one more."""
+        if not counts[0]:
+            self.arrivals = sorted([*self.arrivals, *times])
+            self.counts = spread(self.completion_tokens or len(self.arrivals), len(self.arrivals))
+            return
+        before = bisect_right(self.arrivals, times[0])
+        merged_times = [*self.arrivals[:before], *times, *self.arrivals[before:]]
+        merged = [*self.counts[:before], *counts, *self.counts[before:]]
+        in_order = all(map(lt, merged, merged[1:])) and all(map(le, merged_times, merged_times[1:]))
+        if in_order:
+            self.arrivals, self.counts = merged_times, merged
+        else:
+            self.arrivals, self.counts = [], []
+            for at, count in sorted(zip(merged_times, merged, strict=True)):
+                self.add(count, at)
+        self.completion_tokens = max(self.completion_tokens or 0, self.total)
 
     def note_text(self, text: object, at: int) -> None:
         """Note the first text that isn't empty."""
@@ -69,6 +104,8 @@ def trace_tokens(backend: Backend, events: TimedEvents) -> Trace:
             _read_openai(events, trace, chat=backend == "openai-chat")
     except NotAnEvent as fault:
         trace.fault = str(fault)
+    except (AttributeError, TypeError) as fault:  # an object where a text is, or the like
+        trace.fault = f"not an event of {backend}: {fault}"
     return trace
 
 

@@ -34,7 +34,7 @@ class CaptureFailed(SweepError):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One process's part of a load; `path` is where its streams go."""
+    """One process's part of a load; `path` is where its streams go, `plain` as `capture` has it."""
 
     host: str
     port: int
@@ -44,6 +44,7 @@ class Job:
     preconnect: int
     timeout_s: float
     path: Path
+    plain: Mapping[str, object] | None = None
 
     def encode(self) -> bytes:
         """The job in the form that the program reads."""
@@ -56,6 +57,7 @@ class Job:
             "preconnect": self.preconnect,
             "timeout_s": self.timeout_s,
             "path": str(self.path),
+            "plain": self.plain,
             "requests": list(zip(self.indices, self.schedule.due_ns, sizes, strict=True)),
         }
         text = json.dumps(head).encode()

@@ -1,6 +1,7 @@
 """A whole level, against a real server and through real processes."""
 
 import asyncio
+import re
 import os
 from pathlib import Path
 
@@ -156,7 +157,8 @@ async def test_the_servers_accept_length_counts_only_since_a_flush():
         ("500", RequestOutcome.HTTP_ERROR, "HTTP 500: CUDA out of memory"),
         ("error event", RequestOutcome.HTTP_ERROR, "in the stream: input is too long"),
         ("cut", RequestOutcome.CUT, "after 4 tokens: the server closed the connection"),
-        ("reset", RequestOutcome.CUT, "after 4 tokens: Connection reset by peer"),
+        # The kernel throws away what a reset finds unread.
+        ("reset", RequestOutcome.CUT, "after [0-4] tokens: Connection reset by peer"),
         ("unfinished", RequestOutcome.CUT, "the stream ended without a finish reason"),
         ("malformed", RequestOutcome.MALFORMED, "not JSON: b'{not json'"),
         ("not http", RequestOutcome.MALFORMED, "not HTTP"),
@@ -169,7 +171,7 @@ async def test_each_fault_is_counted_under_its_class(fault, outcome, error):
     result, _ = await level_of(behaviour, what=workload(request_timeout=0.4))
     (bad,) = [r for r in result.records if r.outcome is not RequestOutcome.FINISHED]
     assert bad.outcome is outcome
-    assert error in bad.error
+    assert re.search(error, bad.error)
     assert (result.metrics["completed"], result.metrics["failed"]) == (11, 1)
     assert result.verdict.validity is Validity.SUSPECT
     assert result.verdict.reasons[0].startswith(f"1 of 12 requests failed (1 {outcome.value})")

@@ -1,6 +1,6 @@
 """The epoll loop: it sends what is due, stamps what arrives, and keeps what has ended.
 
-Every socket is read through one buffer. Where the kernel stamps the arriving packets
+Where the kernel stamps the arriving packets
 (SO_TIMESTAMPNS) the time of a read is the arrival of its last packet, however late this program
 comes to read it; elsewhere it is the clock at the read. A stamp is CLOCK_REALTIME; an offset turns
 it into CLOCK_MONOTONIC, measured anew twice a second, so that a stepped clock is noticed.
@@ -18,8 +18,10 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import Callable
+from time import sleep
 from typing import Any, BinaryIO
 
+from .plain import COMMA, EVENT_END, EVENT_LINES, NEWLINE, Plain
 from .stream import (
     ABANDONED,
     CHUNKED,
@@ -41,12 +43,15 @@ TICK_NS = 500_000_000
 CLOCK_STEP_NS = 100_000
 SO_TIMESTAMPNS: int = getattr(socket, "SO_TIMESTAMPNS", 35)
 _TIMESPEC = struct.Struct("@ll").unpack_from
-_BUFFER_BYTES = 1 << 18
+_READ_BYTES = 1 << 15
 _ANCILLARY_BYTES = 64
 _BATCH = 64  # events handled between two looks at what is due
 _IN, _OUT = 1, 4  # EPOLLIN and EPOLLOUT
 _LAST_CHUNK_BYTES = len(LAST_CHUNK)
 _FINE_WAIT_NS = 3_000_000
+_MOST_NAP_NS = 1_000_000
+_NAPS_PER_GAP = 16
+_LEAST_READS_FOR_NAP = 2_000  # in half a second; fewer cost little however they are read
 _CONNECT_NS = 5_000_000_000
 
 
@@ -66,8 +71,7 @@ class Loop:
         self.pending = streams
         self.out = out
         self.poll = select.epoll()
-        self.buffers = [bytearray(_BUFFER_BYTES)]
-        self.view = memoryview(self.buffers[0])
+        self.plain = Plain(**job["plain"]) if job.get("plain") else None
         self.connections: dict[int, Connection] = {}
         self.idle: list[Connection] = []
         self.freed: deque[int] = deque()
@@ -80,7 +84,7 @@ class Loop:
         self.offset = clock_offset_ns()
         self.stopped = ""
         self.abandon = False
-        self.tick = self.wake = 0
+        self.tick = self.wake = self.nap = self.told_reads = 0
         self.read = self._reader()
 
     # -- life
@@ -106,6 +110,9 @@ class Loop:
         connections, read, handle = self.connections, self.read, self._handle
         now = now_ns()
         while self.in_flight or (self.pending and not self.stopped):
+            nap = self.nap
+            if nap and now + nap < self.wake:
+                sleep(nap / 1e9)
             for fd, mask in self._wait(self.wake - now):
                 connection = connections.get(fd)
                 if mask == _IN and connection is not None:
@@ -132,6 +139,7 @@ class Loop:
         if now >= self.tick:
             self.tick = now + TICK_NS
             self._watch_clock()
+            self._plan_nap()
             tell(self, now)
         self._plan_wake()
 
@@ -142,6 +150,18 @@ class Loop:
             self.wake = min(self.wake, self.deadlines[0].deadline)
         if self.pending and self.in_flight < self.limit and not self.stopped:
             self.wake = min(self.wake, self.start + self.pending[0].due)
+
+    def _plan_nap(self) -> None:
+        """Find out how long to let the next reads gather before looking, by the last half second.
+
+        The kernel's stamps don't depend on when we look, and a look at many sockets costs hardly
+        more than at one. It must stay so short, against the gap between two tokens of a stream,
+        that none of a stream's tokens arrive together.
+        """
+        reads, self.told_reads = self.reads - self.told_reads, self.reads
+        gap_ns = TICK_NS * self.in_flight // max(1, reads)
+        worthwhile = reads > _LEAST_READS_FOR_NAP and not self.unstamped
+        self.nap = min(_MOST_NAP_NS, gap_ns // _NAPS_PER_GAP) if worthwhile else 0
 
     def _wait(self, delay: int) -> list[tuple[int, int]]:
         """Wait for the sockets at most so many ns, to a few microseconds."""
@@ -154,6 +174,13 @@ class Loop:
     def stop(self, reason: str) -> None:
         """Give up what is in flight and send nothing more."""
         self.stopped, self.abandon = reason, True
+
+    def close(self) -> None:
+        """Close whatever is still open."""
+        for connection in self.connections.values():
+            connection.sock.close()
+        self.connections.clear()
+        self.poll.close()
 
     # -- sending
 
@@ -253,18 +280,18 @@ class Loop:
 
     def _reader(self) -> Callable[[Connection], None]:
         """The function that reads a socket once: it runs for every token, hence no lookups."""
-        buffers, view, complete = self.buffers, self.view, self._complete
+        complete, plain = self._complete, self.plain
 
         def read(connection: Connection) -> None:
             stream = connection.stream
             try:
-                count, ancillary, _, _ = connection.recvmsg_into(buffers, _ANCILLARY_BYTES)
+                piece, ancillary, _, _ = connection.recvmsg(_READ_BYTES, _ANCILLARY_BYTES)
             except BlockingIOError:
                 return
             except OSError as error:
                 self._lose(connection, RESET, error.strerror or str(error))
                 return
-            if not count or stream is None:
+            if not piece or stream is None:
                 self._lose(connection, EOF, "the server closed the connection")
                 return
             if ancillary:
@@ -274,10 +301,30 @@ class Loop:
                 arrived = now_ns()
                 self.unstamped += 1
             self.last_arrival = arrived
-            piece = view[:count].tobytes()
+            if stream.brief and plain is not None:
+                if stream.rest:
+                    piece, stream.rest = stream.rest + piece, b""
+                at = piece.rfind(plain.key)
+                if at > 0 and plain.sign in piece and piece.endswith(EVENT_END):
+                    at += len(plain.key)
+                    if piece.count(NEWLINE) == EVENT_LINES:
+                        try:  # as `Plain.count` does, for the usual single event
+                            count = int(piece[at : piece.find(COMMA, at)])
+                        except ValueError:
+                            pass
+                        else:
+                            append = stream.counted.append
+                            append(arrived)
+                            append(count)
+                            return
+                piece = plain.count(stream, piece, arrived)
+                if not piece:
+                    return
             stream.pieces.append(piece)
             stream.times.append(arrived)
-            if stream.frame == CHUNKED and count >= _LAST_CHUNK_BYTES:
+            if plain is not None:
+                stream.brief = plain.speaks(piece)
+            if stream.frame == CHUNKED and len(piece) >= _LAST_CHUNK_BYTES:
                 if piece.endswith(LAST_CHUNK):  # as `Stream.ended` says, without the call
                     complete(connection, stream, arrived)
             elif stream.ended():
@@ -322,11 +369,12 @@ class Loop:
         connection.sock.close()  # which also takes it out of the epoll set
 
     def _end(self, stream: Stream, ending: int, closed: int, error: str) -> None:
+        stream.keep_rest()
         stream.ending, stream.closed, stream.error = ending, closed, error
         self.in_flight -= 1
         self.done += 1
         self.failed += ending != COMPLETE
-        self.done_reads += len(stream.times)
+        self.done_reads += stream.reads
         self.freed.append(closed)
         self.finished.append(stream)
 
@@ -365,7 +413,7 @@ class Loop:
     def reads(self) -> int:
         """Reads so far, of the streams that have ended and of those that go on."""
         live = (c.stream for c in self.connections.values())
-        return self.done_reads + sum(len(stream.times) for stream in live if stream is not None)
+        return self.done_reads + sum(stream.reads for stream in live if stream is not None)
 
     def _watch_clock(self) -> None:
         offset = clock_offset_ns()

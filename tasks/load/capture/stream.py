@@ -9,11 +9,13 @@ from array import array
 from itertools import accumulate
 from typing import Any, BinaryIO
 
-HEADER = struct.Struct("<6q4i")
-"""index, due, sent, closed (ns), number of reads, raw bytes; error bytes, ending, retries, 0.
+HEADER = struct.Struct("<7q3i")
+"""index, due, sent, closed (ns), reads kept whole, reads kept as counts, raw bytes; error bytes,
+ending, retries.
 
-After it: the reads' times and the bytes received by then (both signed 64-bit), the error text in
-UTF-8, the raw bytes of the response.
+After it, signed 64-bit: the times of the reads that were kept whole and the raw bytes kept by
+then; of each read that was kept as a count its time and that count. Then the error text in
+UTF-8 and the raw bytes of the response.
 """
 
 COMPLETE, EOF, RESET, REFUSED, TIMEOUT, ABANDONED = range(6)
@@ -39,10 +41,17 @@ def clock_offset_ns(samples: int = 20) -> int:
 
 
 class Stream:
-    """One request and what came back for it; the times are ns of CLOCK_MONOTONIC."""
+    """One request and what came back for it; the times are ns of CLOCK_MONOTONIC.
+
+    `brief` says that plain events may be kept as counts from now on: they are in `counted`, a time
+    and a count each. `rest` is then the begin of an event whose end hasn't come, `rest_time` when
+    it came.
+    """
 
     __slots__ = (
+        "brief",
         "closed",
+        "counted",
         "deadline",
         "due",
         "ending",
@@ -52,6 +61,8 @@ class Stream:
         "keep_alive",
         "pieces",
         "request",
+        "rest",
+        "rest_time",
         "retries",
         "sent",
         "times",
@@ -64,11 +75,26 @@ class Stream:
         self.sent = self.closed = self.deadline = 0
         self.pieces: list[bytes] = []
         self.times = array("q")
+        self.counted = array("q")
+        self.brief = False
+        self.rest = b""
+        self.rest_time = 0
         self.frame = NO_HEAD
         self.keep_alive = True
         self.ending = -1
         self.error = ""
         self.retries = 0
+
+    def keep(self, piece: bytes, arrived: int) -> None:
+        """Keep what came in one read as it is."""
+        self.pieces.append(piece)
+        self.times.append(arrived)
+
+    def keep_rest(self) -> None:
+        """Keep the begin of an event whose end will never come."""
+        if self.rest:
+            self.keep(self.rest, self.rest_time)
+            self.rest = b""
 
     def ended(self) -> bool:
         """Whether the last piece completes the answer; it is asked after every piece."""
@@ -109,27 +135,32 @@ class Stream:
         error = self.error.encode("utf-8", "replace")
         raw, sizes = b"".join(self.pieces), array("q", accumulate(map(len, self.pieces)))
         times = (self.index, self.due, self.sent, self.closed)
-        lengths = (len(self.times), len(raw), len(error))
-        out.write(HEADER.pack(*times, *lengths, self.ending, self.retries, 0))
-        for part in (self.times, sizes, error, raw):
+        lengths = (len(self.times), len(self.counted) // 2, len(raw), len(error))
+        out.write(HEADER.pack(*times, *lengths, self.ending, self.retries))
+        for part in (self.times, sizes, self.counted, error, raw):
             out.write(part)
         return len(raw)
 
     def release(self) -> None:
         """Let go of everything large."""
         self.pieces, self.request = [], b""
-        self.times = array("q")
+        self.times = self.counted = array("q")
+
+    @property
+    def reads(self) -> int:
+        """How often something came."""
+        return len(self.times) + len(self.counted) // 2
 
 
 class Connection:
     """One socket, and the stream that it serves at the moment."""
 
-    __slots__ = ("connected", "fd", "recvmsg_into", "sock", "stream", "unsent", "waited")
+    __slots__ = ("connected", "fd", "recvmsg", "sock", "stream", "unsent", "waited")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.fd = sock.fileno()
-        self.recvmsg_into = sock.recvmsg_into
+        self.recvmsg = sock.recvmsg
         self.stream: Stream | None = None
         self.connected = False
         self.waited = False
