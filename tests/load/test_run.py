@@ -1,8 +1,8 @@
 """A whole level, against a real server and through real processes."""
 
 import asyncio
-import re
 import os
+import re
 from pathlib import Path
 
 import pytest
