@@ -41,6 +41,7 @@ from tasks.results.task import write_report
 from tasks.search.grid import rounds
 from tasks.server.launch import Patience, end_marked
 from tasks.server.site import Site
+from tasks.stack.persist import persist
 from tasks.stack.task import validate_stacks
 
 
@@ -131,6 +132,8 @@ async def _measured(
     """Validate and measure; trials that were not reached are in the store too."""
     try:
         stacks = await _fit_stacks(held, asked, folder)
+        if asked.persist == "sitecustomize":
+            await _persisted(held, asked, stacks)
         times = asked.timeouts
         patience = Patience(times.ready, times.stall, times.stop_grace)
         planned = len(results) * asked.search.repeats
@@ -178,6 +181,15 @@ async def _fit_stacks(held: Hold, asked: Sweep, folder: SweepFolder) -> tuple[St
         why = f"{faults[0].summary}; {faults[0].fix}" if faults else "it lists no stack"
         raise StackUnfit(held.host.name, f"no stack can serve, nothing was launched: {why}")
     return fit
+
+
+async def _persisted(held: Hold, asked: Sweep, stacks: tuple[StackReport, ...]) -> None:
+    """Write the sweep's environment into the stacks that it will use."""
+    for each in stacks:
+        persisted = await persist(held.host, each.stack, asked.server.env)
+        if persisted.done == "written":
+            where = f"{persisted.path} ({len(asked.server.env)} variables)"
+            report(Progress("validate", message=f"environment written into {escape(where)}"))
 
 
 def _as_state(conclusion: Conclusion, sweep_id: str) -> State[str]:

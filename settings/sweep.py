@@ -176,6 +176,10 @@ class Sweep(Strict):
     timeouts: Timeouts = Field(default_factory=Timeouts)
     """When patience ends."""
 
+    persist: Literal["process", "sitecustomize"] = "process"
+    """Who gets server.env: the server's process, or, as a marked block in the sitecustomize of the
+    stacks, every process of their interpreters, until `validate HOST --unpersist`."""
+
     @field_validator("axes", "baseline", mode="before")
     @classmethod
     def _axis_names(cls, value: object) -> object:
@@ -203,7 +207,12 @@ class Sweep(Strict):
 
     @model_validator(mode="after")
     def _names_agree(self) -> Self:
-        faults = [*self._axis_faults(), *self._draft_faults(), *self._workload_faults()]
+        faults = [
+            *self._axis_faults(),
+            *self._draft_faults(),
+            *self._workload_faults(),
+            *self._persist_faults(),
+        ]
         if faults:
             raise ValueError("\n".join(faults))
         return self
@@ -218,6 +227,17 @@ class Sweep(Strict):
         for number, rule in enumerate(self.exclude):
             faults += self._choice_faults(f"exclude.{number}", rule)
         return faults
+
+    def _persist_faults(self) -> list[str]:
+        """What an axis unsets, the stack's sitecustomize would set again: another trial."""
+        if self.persist == "process":
+            return []
+        unset = [name for name in self.server.env if None in self.axes.get(f"env.{name}", [])]
+        way_out = "take it out of server.env, or leave persist out"
+        return [
+            f"axes.env.{name}: null can't unset what persist writes into the stack; {way_out}"
+            for name in unset
+        ]
 
     def _draft_faults(self) -> list[str]:
         """Without a draft model each of these launches would fail, minutes later."""

@@ -9,7 +9,12 @@ from tasks.domain.errors import ExitStatus
 
 
 @app.command
-def validate(host: str = "local", *, as_json: AsJson = False) -> int:
+def validate(
+    host: str = "local",
+    *,
+    as_json: AsJson = False,
+    unpersist: Annotated[bool, Parameter(negative=())] = False,
+) -> int:
     """Judge the software stacks of a host: does it load, does the ABI match, can it serve?
 
     Parameters
@@ -18,12 +23,16 @@ def validate(host: str = "local", *, as_json: AsJson = False) -> int:
         A host of the settings; `local` always exists.
     as_json
         Print one JSON object a stack.
+    unpersist
+        Only take out again what `persist: sitecustomize` wrote into the host's stacks.
     """
-    from flows.commands.hosts import print_stacks, stacks_json, validate_host
+    from flows.commands.hosts import print_stacks, stacks_json, unpersist_host, validate_host
     from settings.application import load
 
     async def judge() -> int:
         settings, _ = load()
+        if unpersist:
+            return await unpersist_host(host, settings, out)
         reports = await validate_host(host, settings)
         if as_json:
             for report in stacks_json(reports):

@@ -23,6 +23,7 @@ from tasks.gpus.render import plan_view
 from tasks.hosts.connect import connect
 from tasks.hosts.host import Host, HostProcess
 from tasks.hosts.lock import hold, holder_of
+from tasks.stack.persist import unpersist
 from tasks.stack.render import report_view
 from tasks.stack.validate import as_json, validate
 
@@ -46,6 +47,29 @@ def print_stacks(out: Console, reports: Sequence[StackReport]) -> None:
         out.print(report_view(report))
 
 
+async def unpersist_host(name: str, settings: Settings, out: Console) -> int:
+    """Take our block out of the sitecustomize of every stack of a host; a line each."""
+    owner = "sglang-sweep validate --unpersist"
+    async with (
+        connect(name, settings.host(name)) as host,
+        hold(host, owner, uuid.uuid4().hex, settings.lease, 0.0),
+    ):
+        told = [await _unpersisted(host, stack) for stack in host.settings.stacks]
+    for line, done in told:
+        out.print(Text(line, style="" if done else "red"), soft_wrap=True)
+    return ExitStatus.OK if all(done for _, done in told) else ExitStatus.HOST_NEEDS_PERSON
+
+
+async def _unpersisted(host: Host, stack: str) -> tuple[str, bool]:
+    """What came of it in a line, and whether all is well."""
+    try:
+        found = await unpersist(host, stack)
+    except HostError as error:
+        return str(error), False
+    there = found.done == "removed"
+    return f"{stack}: {'removed from' if there else 'nothing of ours in'} {found.path}", True
+
+
 async def clean_host(
     name: str,
     settings: Settings,
@@ -64,6 +88,8 @@ async def clean_host(
         out.print(plan_view(name, found, sight, nested=host.identity.nested_pids))
         if dry_run:
             return
+        if found.blockers:
+            out.print("waiting for those in the way ...")
         async with hold(host, "sglang-sweep clean", uuid.uuid4().hex, settings.lease, 0.0):
             cleaned = await clean(host, chosen)
         out.print(f"clean after {cleaned.took_s:.1f} s, {len(cleaned.ended)} ended")

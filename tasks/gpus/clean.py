@@ -210,7 +210,8 @@ async def _complaint(host: Host, left: list[str], plan: Plan, waited_s: float) -
     hidden = [unseen(app, nested=host.identity.nested_pids) for app in sight.unseen]
     way_out = "end them, or wait for them"
     if plan.policy is not Policy.ALL and plan.blockers:
-        way_out += "; `dedicated = true` in the host's settings lets cleaning do it"
+        may = "policy all" if host.settings.dedicated else "`dedicated = true` in its settings"
+        way_out += f"; {may} lets cleaning do it"
     return f"GPUs not free after {waited_s:.0f} s: {'; '.join(left + hidden)} ({way_out})"
 
 

@@ -190,3 +190,14 @@ def test_a_closed_loop_that_leaves_its_slots_empty_is_refused(requests, slots):
     with pytest.raises(ValidationError, match=f"{requests} at concurrency {slots} keep only"):
         sweep(workloads=[workload])
     sweep(workloads=[{**workload, "requests": 5 * slots}])
+
+
+def test_what_persist_writes_no_axis_can_unset():
+    server = {"model_path": "m", "env": {"NCCL_ALGO": "Ring"}}
+    axes = {"env.NCCL_ALGO": ["Ring", None]}
+    assert sweep(server=server, axes=axes).persist == "process"
+    assert sweep(server=server, persist="sitecustomize", axes={"env.OTHER": ["1", None]})
+    with pytest.raises(
+        ValidationError, match=r"axes\.env\.NCCL_ALGO: null can't unset what persist"
+    ):
+        sweep(server=server, axes=axes, persist="sitecustomize")
