@@ -4,20 +4,26 @@ from flows.cli.application import AsJson, app, out, print_json
 
 
 @app.command
-def compare(a: str, b: str, *, force: bool = False) -> int:
-    """Compare two sweeps, or a sweep's trials with its baseline.
+def compare(a: str, b: str, *, force: bool = False, as_json: AsJson = False) -> int:
+    """Compare two sweeps, two trials, or a sweep's trials with its baseline.
 
     Parameters
     ----------
     a
-        A sweep's id, the beginning of one, or latest.
+        A sweep's id, the beginning of one, or latest; with /TRIAL, one trial of it.
     b
         Likewise, or baseline.
     force
         Compare although workload or software differ.
+    as_json
+        Print one JSON object.
     """
-    from flows.commands.report import print_compared
+    from flows.commands.report import compared_json, print_compared
 
+    if as_json:
+        content, status = compared_json(a, b, force=force)
+        print_json(content)
+        return status
     return print_compared(a, b, out, force=force)
 
 

@@ -8,13 +8,24 @@ from rich.console import Console
 from settings.application import load
 from settings.nearest import suggest
 from tasks.domain.errors import ExitStatus, InputError
-from tasks.results.comparison import CellVerdict, compare_sweeps, compare_with_baseline
+from tasks.results.comparison import (
+    CellVerdict,
+    Comparison,
+    UsualNoise,
+    compare_sweeps,
+    compare_trials,
+    compare_with_baseline,
+    headline_metrics,
+)
+from tasks.results.comparison_json import comparison_json
 from tasks.results.folders import SweepFolder
 from tasks.results.history import History, history
 from tasks.results.history_json import history_json
-from tasks.results.regression import Standing, standing
+from tasks.results.nights import past_nights, read_board
+from tasks.results.records import StoredSweep
+from tasks.results.regression import Standing, standing, usual_noise
 from tasks.results.report_json import report_json
-from tasks.results.store import list_sweeps, load_sweep
+from tasks.results.store import find_trial, list_sweeps, load_sweep, only_trial
 from tasks.results.terminal import print_comparison, print_history, print_report
 from tasks.results.view import view
 
@@ -45,14 +56,49 @@ def print_stored(sweep_id: str, out: Console, *, write: bool = True) -> None:
 
 def print_compared(a: str, b: str, out: Console, *, force: bool) -> int:
     """Print a comparison; the exit status tells whether something got slower."""
-    mine = load_sweep(store(), a)
-    if b == BASELINE:
-        found = compare_with_baseline(mine)
-    else:
-        found = compare_sweeps(mine, load_sweep(store(), b), force=force)
+    found = _compared(a, b, force=force)
     print_comparison(out, found)
+    return _compared_status(found, b)
+
+
+def compared_json(a: str, b: str, *, force: bool) -> tuple[Mapping[str, object], int]:
+    """A comparison for machines, and the exit status."""
+    found = _compared(a, b, force=force)
+    return comparison_json(found), _compared_status(found, b)
+
+
+def _compared_status(found: Comparison, b: str) -> int:
     slower = any(c.verdict is CellVerdict.SLOWER for pair in found.pairs for c in pair.cells)
     return ExitStatus.NOTHING_FEASIBLE if slower and b != BASELINE else ExitStatus.OK
+
+
+def _compared(a: str, b: str, *, force: bool) -> Comparison:
+    """Compare two sweeps, two trials (`SWEEP/TRIAL`), or either with the sweep's baseline."""
+    mine, of_mine = _named(a)
+    usual = _usual_noise(mine)
+    if b == BASELINE:
+        return compare_with_baseline(mine, usual=usual, only=of_mine)
+    reference, of_reference = _named(b)
+    if (of_mine is None) != (of_reference is None):
+        raise InputError("compare", [f"{a} and {b}: name two sweeps, or a trial of each"])
+    if of_mine is None or of_reference is None:
+        return compare_sweeps(mine, reference, force=force, usual=usual)
+    sides = only_trial(mine, of_mine), only_trial(reference, of_reference)
+    return compare_trials(*sides, force=force, usual=usual)
+
+
+def _named(name: str) -> tuple[StoredSweep, str | None]:
+    """A sweep, and the id of the trial where `SWEEP/TRIAL` names one."""
+    sweep, _, trial = name.partition("/")
+    stored = load_sweep(store(), sweep)
+    return stored, find_trial(stored, trial).trial.trial_id if trial else None
+
+
+def _usual_noise(stored: StoredSweep) -> UsualNoise:
+    """What the nights before know of the noise, for runs that weren't repeated."""
+    asked, sweep_id = stored.sweep, stored.record.sweep_id
+    nights, _ = past_nights(store(), asked.name, asked.host, sweep_id)
+    return usual_noise(read_board(store(), nights, headline_metrics(asked)))
 
 
 def print_nights(name: str | None, last: int, out: Console) -> None:

@@ -8,7 +8,15 @@ from settings.sweep import Sweep
 from settings.workload import Workload
 from tasks.domain.configuration import TrialResult
 from tasks.domain.measurement import LevelResult, Validity
-from tasks.results.statistics import CONFIDENCE, Estimate, Ratio, estimate, ratio
+from tasks.results.statistics import (
+    CONFIDENCE,
+    Estimate,
+    Noise,
+    Ratio,
+    estimate,
+    pooled_noise,
+    ratio,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +69,16 @@ def cell_ratio(
     cell: Cell,
     metric: str,
     confidence: float = CONFIDENCE,
+    noise: Noise | None = None,
 ) -> Ratio | None:
     """Estimate how a metric of a cell stands against the same of another trial."""
     mine, theirs = (values(side, cell, metric) for side in (result, reference))
-    return ratio(mine, theirs, confidence)
+    return ratio(mine, theirs, confidence, noise)
+
+
+def cell_noise(results: Iterable[TrialResult], cell: Cell, metric: str) -> Noise | None:
+    """Pool the noise of a metric in a cell over trials, from launch to launch."""
+    return pooled_noise(values(result, cell, metric) for result in results)
 
 
 def cell_means(result: TrialResult, cell: Cell) -> dict[str, float]:

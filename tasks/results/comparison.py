@@ -11,14 +11,19 @@ from enum import StrEnum
 from settings.sweep import Sweep
 from tasks.domain.configuration import TrialResult, TrialVerdict
 from tasks.domain.errors import InputError
-from tasks.results.cells import Cell, cell_estimate, cell_ratio, cells
+from tasks.results.cells import Cell, cell_estimate, cell_noise, cell_ratio, cells, values
 from tasks.results.changes import what_changed, workload_differences
 from tasks.results.records import StoredSweep
 from tasks.results.selection import MARGIN, reciprocal
-from tasks.results.statistics import CONFIDENCE, Estimate, Ratio
+from tasks.results.statistics import Estimate, Noise, Ratio, holm_confidences, p_value
 
 METRICS = ("output_throughput", "median_ttft_ms", "p99_ttft_ms", "median_itl_ms")
 """What is compared unless other metrics are named."""
+
+UsualNoise = Mapping[tuple[Cell, str], Noise]
+"""The noise of a metric in a cell, as other nights know it."""
+
+_Pair = tuple[TrialResult, TrialResult]
 
 _COMPARABLE = (TrialVerdict.MEASURED, TrialVerdict.SUSPECT)
 
@@ -34,7 +39,10 @@ class CellVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CellComparison:
-    """One metric of one cell; `ratio` is the first side over the reference, as measured."""
+    """One metric of one cell; `ratio` is the first side over the reference, as measured.
+
+    `noise` is what its interval rests on where a side has a single run: the spread of others.
+    """
 
     cell: Cell
     metric: str
@@ -43,6 +51,7 @@ class CellComparison:
     ratio: Ratio | None
     verdict: CellVerdict
     note: str = ""
+    noise: Noise | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,23 +90,18 @@ def compare(
     metrics: Sequence[str] = METRICS,
     margin: float = MARGIN,
     force: bool = False,
+    usual: UsualNoise | None = None,
 ) -> TrialComparison:
     """Compare two trials in each cell that both were measured in.
 
-    The confidence of 95 % holds for a metric over all cells of the pair together (Bonferroni: each
-    interval has 1 - 0.05 / cells). Raises `UnlikeRuns` where the software differs though the same
-    stack was asked for, unless `force`.
+    The confidence of 95 % holds for a metric over all cells together (Holm). `usual` is the noise
+    known from other nights, for runs that weren't repeated. Raises `UnlikeRuns` where the software
+    differs though the same stack was asked for, unless `force`.
     """
     faults = [] if force else list(_unlike_stacks(mine, reference))
     if faults:
         raise UnlikeRuns(mine.trial.label, reference.trial.label, faults)
-    shared = [cell for cell in cells([mine]) if cell in cells([reference])]
-    confidence = 1 - (1 - CONFIDENCE) / max(1, len(shared))
-    pairs = ((cell, metric) for cell in shared for metric in metrics)
-    found = (_cell(mine, reference, *pair, margin, confidence) for pair in pairs)
-    measured = tuple(cell for cell in found if cell.mine or cell.reference)
-    ids = mine.trial.trial_id, reference.trial.trial_id
-    return TrialComparison(_label(mine, reference), *ids, measured)
+    return _compare_pairs([(mine, reference)], metrics, margin, usual or {})[0]
 
 
 def compare_sweeps(
@@ -107,29 +111,45 @@ def compare_sweeps(
     metrics: Sequence[str] | None = None,
     margin: float = MARGIN,
     force: bool = False,
+    usual: UsualNoise | None = None,
 ) -> Comparison:
     """Compare the trials that two sweeps share: the same configuration, or the same axis values.
 
     Raises `UnlikeRuns`, naming every difference, where workloads or software differ.
     """
-    names = mine.record.sweep_id, reference.record.sweep_id
     pairs, unmatched = _match(mine.trials, reference.trials)
-    if not force:
-        faults = [*workload_differences(mine.sweep, reference.sweep)]
-        faults += dict.fromkeys(fault for pair in pairs for fault in _unlike_stacks(*pair))
-        if faults:
-            raise UnlikeRuns(*names, faults)
-    wanted = headline_metrics(mine.sweep) if metrics is None else metrics
-    compared = (compare(*pair, metrics=wanted, margin=margin, force=True) for pair in pairs)
-    return Comparison(
-        *names, tuple(compared), unmatched, tuple(what_changed(mine.record, reference.record))
-    )
+    return _compared(mine, reference, pairs, unmatched, metrics, margin, force, usual)
+
+
+def compare_trials(
+    mine: StoredSweep,
+    reference: StoredSweep,
+    *,
+    metrics: Sequence[str] | None = None,
+    margin: float = MARGIN,
+    force: bool = False,
+    usual: UsualNoise | None = None,
+) -> Comparison:
+    """Compare the only trial of each side, whatever their configurations.
+
+    Raises `InputError` where one of them wasn't measured, and `UnlikeRuns`.
+    """
+    for stored in (mine, reference):
+        if not _comparable(stored.trials[0]):
+            raise InputError(stored.record.sweep_id, [_left_out(stored.trials[0])])
+    pair = (mine.trials[0], reference.trials[0])
+    return _compared(mine, reference, [pair], (), metrics, margin, force, usual)
 
 
 def compare_with_baseline(
-    stored: StoredSweep, *, metrics: Sequence[str] | None = None, margin: float = MARGIN
+    stored: StoredSweep,
+    *,
+    metrics: Sequence[str] | None = None,
+    margin: float = MARGIN,
+    usual: UsualNoise | None = None,
+    only: str | None = None,
 ) -> Comparison:
-    """Compare each trial of a sweep with the sweep's baseline.
+    """Compare each trial of a sweep, or the one of an id, with the sweep's baseline.
 
     Within one sweep everything that differs is an axis, so nothing is refused. Raises `InputError`
     where the baseline wasn't measured.
@@ -137,15 +157,39 @@ def compare_with_baseline(
     baseline = next((r for r in stored.trials if r.trial.baseline and _comparable(r)), None)
     if baseline is None:
         raise InputError(stored.record.sweep_id, ["its baseline was not measured"])
-    others = [result for result in stored.trials if result is not baseline]
+    others = [
+        result
+        for result in stored.trials
+        if result is not baseline and only in (None, result.trial.trial_id)
+    ]
     wanted = headline_metrics(stored.sweep) if metrics is None else metrics
-    pairs = tuple(
-        compare(result, baseline, metrics=wanted, margin=margin, force=True)
-        for result in others
-        if _comparable(result)
-    )
+    pairs = [(result, baseline) for result in others if _comparable(result)]
+    compared = _compare_pairs(pairs, wanted, margin, usual or {})
     left_out = tuple(_left_out(result) for result in others if not _comparable(result))
-    return Comparison(stored.record.sweep_id, "baseline", pairs, left_out)
+    return Comparison(stored.record.sweep_id, "baseline", compared, left_out)
+
+
+def _compared(
+    mine: StoredSweep,
+    reference: StoredSweep,
+    pairs: Sequence[_Pair],
+    unmatched: tuple[str, ...],
+    metrics: Sequence[str] | None,
+    margin: float,
+    force: bool,
+    usual: UsualNoise | None,
+) -> Comparison:
+    names = mine.record.sweep_id, reference.record.sweep_id
+    if not force:
+        faults = [*workload_differences(mine.sweep, reference.sweep)]
+        faults += dict.fromkeys(fault for pair in pairs for fault in _unlike_stacks(*pair))
+        if faults:
+            raise UnlikeRuns(*names, faults)
+    wanted = headline_metrics(mine.sweep) if metrics is None else metrics
+    compared = _compare_pairs(pairs, wanted, margin, usual or {})
+    return Comparison(
+        *names, compared, unmatched, tuple(what_changed(mine.record, reference.record))
+    )
 
 
 def headline_metrics(sweep: Sweep) -> tuple[str, ...]:
@@ -164,7 +208,8 @@ def judge(found: Ratio | None, margin: float, *, lower: bool) -> tuple[CellVerdi
 
     `faster` and `slower`: the interval excludes 1 and the ratio itself is beyond the margin.
     `same`: the whole interval lies within the margin. Otherwise `inconclusive`; so is every ratio
-    of single runs, however large: one launch of each says nothing of the spread between launches.
+    of single runs of which no noise is known, however large: one launch of each says nothing of
+    the spread between launches.
     """
     if found is None:
         return CellVerdict.INCONCLUSIVE, "not measured on both sides"
@@ -181,22 +226,52 @@ def judge(found: Ratio | None, margin: float, *, lower: bool) -> tuple[CellVerdi
     return CellVerdict.INCONCLUSIVE, "the runs differ too much: more repeats would decide"
 
 
+def _compare_pairs(
+    pairs: Sequence[_Pair], metrics: Sequence[str], margin: float, usual: UsualNoise
+) -> tuple[TrialComparison, ...]:
+    """Compare pairs; the confidence holds for a metric over all cells of all pairs."""
+    found: list[list[CellComparison]] = [[] for _ in pairs]
+    shared = [
+        (number, cell)
+        for number, (mine, reference) in enumerate(pairs)
+        for cell in cells([mine])
+        if cell in cells([reference])
+    ]
+    for metric in metrics:
+        noises = {cell: _noise(pairs, cell, metric, usual) for _, cell in shared}
+        chances = [_p_value(pairs[number], cell, metric, noises[cell]) for number, cell in shared]
+        for (number, cell), confidence in zip(shared, holm_confidences(chances), strict=True):
+            judged = _cell(pairs[number], cell, metric, margin, confidence, noises[cell])
+            if judged.mine or judged.reference:
+                found[number].append(judged)
+    return tuple(
+        TrialComparison(_label(*pair), pair[0].trial.trial_id, pair[1].trial.trial_id, tuple(each))
+        for pair, each in zip(pairs, found, strict=True)
+    )
+
+
+def _noise(pairs: Sequence[_Pair], cell: Cell, metric: str, usual: UsualNoise) -> Noise | None:
+    """The noise from launch to launch of all that is compared, else that of other nights."""
+    sides = {id(result): result for pair in pairs for result in pair}
+    return cell_noise(sides.values(), cell, metric) or usual.get((cell, metric))
+
+
+def _p_value(pair: _Pair, cell: Cell, metric: str, noise: Noise | None) -> float | None:
+    mine, theirs = (values(side, cell, metric) for side in pair)
+    return p_value(mine, theirs, noise)
+
+
 def _cell(
-    mine: TrialResult,
-    reference: TrialResult,
-    cell: Cell,
-    metric: str,
-    margin: float,
-    confidence: float,
+    pair: _Pair, cell: Cell, metric: str, margin: float, confidence: float, noise: Noise | None
 ) -> CellComparison:
-    found = cell_ratio(mine, reference, cell, metric, confidence)
+    found = cell_ratio(*pair, cell, metric, confidence, noise)
     verdict, note = judge(found, margin, lower=lower_is_better(metric))
-    doubtful = [r for r in (mine, reference) if r.verdict is TrialVerdict.SUSPECT]
+    doubtful = [result for result in pair if result.verdict is TrialVerdict.SUSPECT]
     if doubtful:
         verdict, note = CellVerdict.INCONCLUSIVE, f"suspect: {doubtful[0].reason}"
-    of_mine = cell_estimate(mine, cell, metric, confidence)
-    of_reference = cell_estimate(reference, cell, metric, confidence)
-    return CellComparison(cell, metric, of_mine, of_reference, found, verdict, note)
+    of_mine, of_reference = (cell_estimate(side, cell, metric, confidence) for side in pair)
+    borrowed = noise if found and min(found.n, found.n_reference) == 1 else None
+    return CellComparison(cell, metric, of_mine, of_reference, found, verdict, note, borrowed)
 
 
 def _match(

@@ -20,7 +20,7 @@ from tasks.results.nights import Board, Series, past_nights, read_board
 from tasks.results.records import SweepRecord, SweepState
 from tasks.results.selection import MARGIN
 from tasks.results.shifts import WINDOW, Band, Bools, Floats, Line, Shift, find_shifts
-from tasks.results.statistics import Interval
+from tasks.results.statistics import Interval, Noise, noise_over_nights
 from tasks.results.wording import time_text
 
 
@@ -102,6 +102,22 @@ def standing(store: Path, sweep_id: str, sweep: Sweep) -> Standing:
     board = read_board(store, nights, [watched.metric for watched in _watched(sweep)])
     found = judge_nights(board, sweep)
     return Standing(nights, *found, (*warnings, *board.warnings))
+
+
+def usual_noise(board: Board) -> Mapping[tuple[Cell, str], Noise]:
+    """Tell the noise of each metric in each cell from night to night, pooled over configurations.
+
+    It holds all that varies from launch to launch, and what varies from night to night besides:
+    two runs of one night differ by no more.
+    """
+    places = dict.fromkeys((each.cell, each.metric) for each in board.series)
+    found = {}
+    for cell, metric in places:
+        columns = [n for n, s in enumerate(board.series) if (s.cell, s.metric) == (cell, metric)]
+        noise = noise_over_nights(board.values[:, column].tolist() for column in columns)
+        if noise is not None:
+            found[cell, metric] = noise
+    return found
 
 
 def judge_nights(board: Board, sweep: Sweep) -> tuple[tuple[LevelShift, ...], tuple[Level, ...]]:

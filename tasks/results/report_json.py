@@ -33,6 +33,7 @@ def report_json(stored: StoredSweep) -> Json:
         "objective": _objective(stored, selection),
         "best": None if selection.best is None else _candidate(selection.best),
         "baseline": None if selection.baseline is None else _deployable(selection.baseline),
+        "certainty": selection.certainty,
         "tied": [candidate.result.trial.trial_id for candidate in selection.tied],
         "trials": [_trial(result, selection) for result in stored.trials],
         "warnings": list(stored.warnings),

@@ -1,5 +1,6 @@
 """Which configuration to deploy: the best that is measured, correct and within the constraints."""
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -9,13 +10,16 @@ from tasks.domain.configuration import TrialResult, TrialVerdict
 from tasks.results.cells import (
     Cell,
     cell_estimate,
+    cell_noise,
     cell_ratio,
     constraint_cell,
     objective_cell,
     planned_cells,
     runs,
 )
-from tasks.results.statistics import Estimate, Interval, Ratio
+from tasks.results.statistics import Estimate, Interval, Noise, Ratio
+
+_DRAWS = 20_000
 
 MARGIN = 0.02
 """The relative difference that matters; a smaller one is no reason to change a configuration."""
@@ -38,7 +42,8 @@ class Candidate:
 class Selection:
     """The decision: `ranked` best first, `excluded` why each other trial may not be chosen.
 
-    `tied` are the runners-up that the measurements can't tell from the best.
+    `tied` are the runners-up that the measurements can't tell from the best. `certainty` is the
+    probability that the best truly is, None where nothing is known of the noise.
     """
 
     cell: Cell
@@ -47,6 +52,8 @@ class Selection:
     tied: tuple[Candidate, ...]
     excluded: Mapping[str, str]
     baseline: TrialResult | None
+    certainty: float | None = None
+    noise: Noise | None = None
 
     @property
     def best(self) -> Candidate | None:
@@ -65,11 +72,13 @@ def select(sweep: Sweep, trials: Sequence[TrialResult]) -> Selection:
     baseline = next((result for result in trials if result.trial.baseline), None)
     reasons = {result.trial.trial_id: ineligible(sweep, result) for result in trials}
     eligible = [result for result in trials if reasons[result.trial.trial_id] is None]
-    candidates = (_candidate(sweep, result, baseline, cell) for result in eligible)
+    noise = cell_noise(trials, cell, metric)
+    candidates = (_candidate(sweep, result, baseline, cell, noise) for result in eligible)
     ranked = sorted(filter(None, candidates), key=lambda candidate: _rank(sweep, candidate))
     excluded = {name: reason for name, reason in reasons.items() if reason is not None}
-    tied = tuple(_tied(sweep, ranked, cell))
-    return Selection(cell, metric, tuple(ranked), tied, excluded, baseline)
+    tied = tuple(_tied(sweep, ranked, cell, noise))
+    sure = _certainty(sweep, ranked, noise)
+    return Selection(cell, metric, tuple(ranked), tied, excluded, baseline, sure, noise)
 
 
 def ineligible(sweep: Sweep, result: TrialResult) -> str | None:
@@ -122,14 +131,19 @@ def _broken(constraint: Constraint, value: float) -> str | None:
 
 
 def _candidate(
-    sweep: Sweep, result: TrialResult, baseline: TrialResult | None, cell: Cell
+    sweep: Sweep,
+    result: TrialResult,
+    baseline: TrialResult | None,
+    cell: Cell,
+    noise: Noise | None,
 ) -> Candidate | None:
     objective = cell_estimate(result, cell, sweep.objective.metric)
     if objective is None:
         return None
     gain = None
     if baseline is not None and baseline is not result:
-        gain = as_gain(sweep, cell_ratio(result, baseline, cell, sweep.objective.metric))
+        found = cell_ratio(result, baseline, cell, sweep.objective.metric, noise=noise)
+        gain = as_gain(sweep, found)
     return Candidate(result, objective, gain)
 
 
@@ -140,15 +154,37 @@ def _rank(sweep: Sweep, candidate: Candidate) -> tuple[float, bool, int, str]:
     return sign * candidate.objective.mean, not trial.baseline, size, trial.trial_id
 
 
-def _tied(sweep: Sweep, ranked: Sequence[Candidate], cell: Cell) -> Iterator[Candidate]:
+def _certainty(sweep: Sweep, ranked: Sequence[Candidate], noise: Noise | None) -> float | None:
+    """Work out the probability that the first truly is the best.
+
+    The posterior of all mean logarithms under a flat prior: mean_i + s * z_i / sqrt(n_i), z_i
+    standard normal, s² = spread² * freedom / chi²(freedom), the same for all. Counted over
+    `_DRAWS` draws of a fixed seed, so that a report doesn't change when it is written again.
+    """
+    if noise is None or not ranked or any(each.objective.mean <= 0 for each in ranked):
+        return None
+    import numpy as np
+
+    sign = 1 if sweep.objective.goal == "maximize" else -1
+    means = np.array([sign * math.log(each.objective.mean) for each in ranked])
+    errors = np.array([1 / math.sqrt(each.objective.n) for each in ranked])
+    random = np.random.default_rng(0)
+    scale = noise.spread * np.sqrt(noise.freedom / random.chisquare(noise.freedom, (_DRAWS, 1)))
+    drawn = means + scale * errors * random.standard_normal((_DRAWS, len(ranked)))
+    return float(np.mean(drawn.argmax(axis=1) == 0))
+
+
+def _tied(
+    sweep: Sweep, ranked: Sequence[Candidate], cell: Cell, noise: Noise | None
+) -> Iterator[Candidate]:
     """Find the runners-up that can't be told from the best.
 
-    With repeats on both sides: those whose ratio to the best may be 1. With a single run on a
-    side the spread is unknown, and all within the margin that matters are named.
+    Where the noise is known: those whose ratio to the best may be 1. Where it isn't, with a single
+    run on a side, all within the margin that matters are named.
     """
     for candidate in ranked[1:]:
         best = ranked[0].result
-        found = cell_ratio(candidate.result, best, cell, sweep.objective.metric)
+        found = cell_ratio(candidate.result, best, cell, sweep.objective.metric, noise=noise)
         against = as_gain(sweep, found)
         if against is None:
             continue

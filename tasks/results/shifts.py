@@ -40,8 +40,11 @@ from scipy.special import fdtri, stdtrit
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
-FALSE_ALARMS = 0.01
-"""Probability of any false alarm of the whole family over `HORIZON` nights."""
+FALSE_ALARMS = 0.005
+"""Probability of any false alarm of the whole family over `HORIZON` nights.
+
+Half of what may happen (1 in 100): noise with heavier tails than Gaussian takes the rest.
+"""
 
 HORIZON = 60
 """Nights over which `FALSE_ALARMS` is spent."""
@@ -62,14 +65,14 @@ Simulated: with windows of 2 to 14 nights and p from 1e-5 to 3e-6 a line of Gaus
 3.3 to 3.9 times as often as a single test would.
 """
 
-CLIP = 0.9
+CLIP = 0.8
 """Most deviations of one night from the reference, in units of the limit."""
 
 LEAST_SPREAD = 1e-3
 """Noise below 0.1 % is not believed: a simulated or rounded metric may have none at all."""
 
 _OUTLIER = 0.001
-_UNEVEN = 0.001
+_UNEVEN = 0.01
 _MOST_OUTLIERS = 4
 _NIGHTS_PER_OUTLIER = 8
 _BAND = 0.95

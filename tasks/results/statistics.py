@@ -6,10 +6,14 @@ would make every difference look certain.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 CONFIDENCE = 0.95
+
+_ENOUGH_RUNS = 2
+"""Runs of a side from which its own spread is trusted before a pooled one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +43,17 @@ class Ratio:
     interval: Interval | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Noise:
+    """How much the logarithm of a metric spreads from run to run, known elsewhere.
+
+    `spread` is a standard deviation (0.015 is 1.5 %), `freedom` the degrees of freedom behind it.
+    """
+
+    spread: float
+    freedom: float
+
+
 def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimate | None:
     """Estimate the mean: mean ± t(n-1) · s / √n, Student's interval.
 
@@ -54,8 +69,42 @@ def estimate(values: Sequence[float], confidence: float = CONFIDENCE) -> Estimat
     return Estimate(mean, len(kept), Interval(mean - half, mean + half))
 
 
+def pooled_noise(groups: Iterable[Sequence[float]]) -> Noise | None:
+    """Pool the relative spread of groups of runs that each had their own mean.
+
+    spread² = sum of squares of ln x about the group's mean / degrees of freedom, the latter being
+    runs - 1 a group: the residual variance of a one-way analysis of variance. None with fewer than
+    two degrees of freedom.
+    """
+    kept = [logs for logs in map(_logarithms, groups) if len(logs) > 1]
+    freedom = sum(len(logs) - 1 for logs in kept)
+    if freedom < 2:
+        return None
+    squares = math.fsum(_variance(logs) * (len(logs) - 1) for logs in kept)
+    return Noise(math.sqrt(squares / freedom), freedom)
+
+
+def noise_over_nights(series: Iterable[Sequence[float]]) -> Noise | None:
+    """Pool the relative spread from night to night of series whose levels may have shifted.
+
+    spread² = sum of (ln x[i+1] - ln x[i])² / 2 / differences, von Neumann's mean square successive
+    difference, which a shift enters once and not for ever. For n nights it is as good as
+    2 (n - 1)² / (3 n - 4) degrees of freedom (its variance for Gaussian noise). None below two.
+    """
+    squares, count, freedom = 0.0, 0, 0.0
+    for logs in map(_logarithms, series):
+        steps = [(later - earlier) ** 2 / 2 for earlier, later in pairwise(logs)]
+        if steps:
+            squares, count = squares + math.fsum(steps), count + len(steps)
+            freedom += 2 * len(steps) ** 2 / (3 * len(logs) - 4)
+    return Noise(math.sqrt(squares / count), freedom) if freedom >= 2 else None
+
+
 def ratio(
-    values: Sequence[float], reference: Sequence[float], confidence: float = CONFIDENCE
+    values: Sequence[float],
+    reference: Sequence[float],
+    confidence: float = CONFIDENCE,
+    noise: Noise | None = None,
 ) -> Ratio | None:
     """Estimate the ratio of two means from the logarithms of the runs.
 
@@ -63,28 +112,97 @@ def ratio(
     Welch's t interval of the difference of the logarithms, taken back by exp. It assumes neither
     equal spread nor equal numbers of runs, and swapping the sides gives exactly the reciprocal.
 
+    `noise` takes the place of the sides' own spread where one of them has a single run,
+    which tells no spread: half width = t(freedom) * spread * sqrt(1/n + 1/n_reference).
+
     None where a side has no positive value, or any that isn't: such a ratio means nothing. No
-    interval where a side has a single run. Identical runs give an interval of width 0.
+    interval where a side has a single run and no noise is known. Identical runs give an interval
+    of width 0.
     """
+    found = _difference(values, reference, noise)
+    if found is None:
+        return None
+    interval = None
+    if found.freedom is not None:
+        half = found.error and _t_quantile(found.freedom, confidence) * found.error
+        interval = Interval(_exp(found.value - half), _exp(found.value + half))
+    return Ratio(_exp(found.value), found.n, found.n_reference, interval)
+
+
+def p_value(
+    values: Sequence[float], reference: Sequence[float], noise: Noise | None = None
+) -> float | None:
+    """Tell how likely so large a ratio is where there is no difference, two-sided.
+
+    By the same t statistic as the interval of `ratio`; None where that has no interval.
+    """
+    found = _difference(values, reference, noise)
+    if found is None or found.freedom is None:
+        return None
+    if found.error == 0:
+        return 0.0 if found.value else 1.0
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(found.freedom, -abs(found.value) / found.error))
+
+
+def holm_confidences(
+    p_values: Sequence[float | None], confidence: float = CONFIDENCE
+) -> list[float]:
+    """Tell the confidence of each interval so that `confidence` holds for all of them together.
+
+    Holm's step-down procedure (Scandinavian Journal of Statistics 6, 1979): of m values the
+    smallest is judged at α / m, the next at α / (m - 1), and so on until one is not significant;
+    that one's level holds for it and all larger ones. None takes part in nothing.
+    """
+    alpha = 1 - confidence
+    known = sorted((p, number) for number, p in enumerate(p_values) if p is not None)
+    found = [confidence] * len(p_values)
+    level = alpha
+    stopped = False
+    for rank, (p, number) in enumerate(known):
+        if not stopped:
+            level = alpha / (len(known) - rank)
+            stopped = p > level
+        found[number] = 1 - level
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Difference:
+    """A difference of mean logarithms; `freedom` is None where its error is unknown."""
+
+    value: float
+    n: int
+    n_reference: int
+    error: float = 0.0
+    freedom: float | None = None
+
+
+def _difference(
+    values: Sequence[float], reference: Sequence[float], noise: Noise | None
+) -> _Difference | None:
     mine, theirs = (_logarithms(side) for side in (values, reference))
     if not mine or not theirs:
         return None
-    difference = _mean(mine) - _mean(theirs)
-    interval = None
-    if len(mine) > 1 and len(theirs) > 1:
-        half = _welch_half_width(mine, theirs, confidence)
-        interval = Interval(_exp(difference - half), _exp(difference + half))
-    return Ratio(_exp(difference), len(mine), len(theirs), interval)
+    sides = _mean(mine) - _mean(theirs), len(mine), len(theirs)
+    fewest = min(len(mine), len(theirs))
+    if noise is not None and fewest < _ENOUGH_RUNS:
+        error = noise.spread * math.sqrt(1 / len(mine) + 1 / len(theirs))
+        return _Difference(*sides, error, noise.freedom)
+    if fewest < 2:
+        return _Difference(*sides)
+    return _Difference(*sides, *_welch(mine, theirs))
 
 
-def _welch_half_width(a: Sequence[float], b: Sequence[float], confidence: float) -> float:
-    """Half the width of Welch's interval; degrees of freedom after Welch and Satterthwaite."""
+def _welch(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
+    """The standard error, and the degrees of freedom after Welch and Satterthwaite."""
     of_a, of_b = _variance(a) / len(a), _variance(b) / len(b)
     if of_a + of_b == 0:
-        return 0.0
+        return 0.0, float(len(a) + len(b) - 2)
     share = of_a / (of_a + of_b)  # of the variance; squares of the variances could underflow
     freedom = 1 / (share**2 / (len(a) - 1) + (1 - share) ** 2 / (len(b) - 1))
-    return _t_quantile(freedom, confidence) * math.sqrt(of_a + of_b)
+    return math.sqrt(of_a + of_b), freedom
 
 
 def _logarithms(values: Sequence[float]) -> list[float]:

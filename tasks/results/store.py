@@ -135,6 +135,23 @@ def find_sweep(store: Path, name: str) -> SweepFolder:
     return SweepFolder(store, found[0])
 
 
+def find_trial(stored: StoredSweep, name: str) -> TrialResult:
+    """Find a trial by its id or the beginning of its id; raises `InputError`."""
+    ids = [result.trial.trial_id for result in stored.trials]
+    found = [r for r in stored.trials if name and r.trial.trial_id.startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    hint = suggest(name, ids) or f"; it has {', '.join(ids) or 'none'}"
+    fault = f"{name!r} begins several trials" if found else f"no trial {name!r}{hint}"
+    raise InputError(stored.record.sweep_id, [fault])
+
+
+def only_trial(stored: StoredSweep, trial_id: str) -> StoredSweep:
+    """Leave out all trials but one."""
+    kept = tuple(result for result in stored.trials if result.trial.trial_id == trial_id)
+    return replace(stored, trials=kept)
+
+
 def own_versions() -> dict[str, str]:
     """Tell the versions of this program and its Python."""
     try:

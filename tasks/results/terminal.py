@@ -201,6 +201,12 @@ def print_comparison(console: Console, found: Comparison) -> None:
     reasons = {cell.note for pair in found.pairs for cell in pair.cells if cell.note}
     for note in sorted(reasons):
         console.print(Text(f"inconclusive: {note}", style="yellow"))
+    borrowed = sorted({c.noise.spread for pair in found.pairs for c in pair.cells if c.noise})
+    if borrowed:
+        least, most = (f"{100 * spread:.1f}" for spread in (borrowed[0], borrowed[-1]))
+        range_text = f"{least} %" if least == most else f"{least} to {most} %"
+        text = f"single runs are judged by the noise of the other runs or nights: {range_text}"
+        console.print(Text(text, style="dim"))
     for name in found.unmatched:
         console.print(Text(f"left out: {name}", style="dim"))
     for change in found.changes:
@@ -295,6 +301,8 @@ def _qualifications(page: View) -> Iterator[str]:
     if best.result.remedies:
         word = "altered by" if best.result.altered else "needs"
         yield f"{word} {remedies_text(best.result)}"
+    if page.selection.certainty is not None and len(page.selection.ranked) > 1:
+        yield f"the best of them with a probability of {page.selection.certainty:.0%}"
     if page.selection.tied:
         labels = "; ".join(candidate.result.trial.label for candidate in page.selection.tied)
         yield f"not told apart from it (≈): {labels}"

@@ -200,7 +200,8 @@ def _gain(stored: StoredSweep, selection: Selection, result: TrialResult) -> Rat
     baseline = selection.baseline
     if baseline is None or baseline is result:
         return None
-    return as_gain(stored.sweep, cell_ratio(result, baseline, selection.cell, selection.metric))
+    place = selection.cell, selection.metric
+    return as_gain(stored.sweep, cell_ratio(result, baseline, *place, noise=selection.noise))
 
 
 def _note(selection: Selection, result: TrialResult, shared: str) -> str:

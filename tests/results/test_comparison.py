@@ -1,12 +1,15 @@
 """The four verdicts, and what refuses to be compared."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from flows.commands.report import compared_json
 from settings.sweep import Sweep
 from tasks.domain.configuration import TrialResult, TrialVerdict
 from tasks.domain.errors import ExitStatus, InputError
+from tasks.results.cells import Cell
 from tasks.results.comparison import (
     CellComparison,
     CellVerdict,
@@ -18,7 +21,9 @@ from tasks.results.comparison import (
     judge,
 )
 from tasks.results.records import StoredSweep, SweepRecord, SweepState
-from tasks.results.statistics import Interval, Ratio
+from tasks.results.saving import save_trial
+from tasks.results.statistics import Interval, Noise, Ratio
+from tasks.results.store import create_sweep, sweep_ids
 from tests.results import factory
 from tests.results.factory import NIGHT, measured, night, trial
 
@@ -152,3 +157,71 @@ def test_a_metric_that_one_side_lacks_is_inconclusive():
     assert [(c.verdict, c.note) for c in found.cells] == [
         (CellVerdict.INCONCLUSIVE, "not measured on both sides")
     ]
+
+
+CELL = Cell("chat", "c64")
+
+
+def test_single_runs_are_judged_by_the_noise_of_other_nights():
+    usual = {(CELL, "output_throughput"): Noise(0.01, 30)}
+    found = compare(measured(TUNED, 1100), measured(TUNED, 1000), usual=usual)
+    cell = at(found.cells, "chat/c64", "output_throughput")
+    assert (cell.verdict, cell.noise) == (CellVerdict.FASTER, usual[CELL, "output_throughput"])
+    assert at(found.cells, "chat/c1", "output_throughput").verdict is CellVerdict.INCONCLUSIVE
+    alike = compare(measured(TUNED, 1010), measured(TUNED, 1000), usual=usual)
+    assert at(alike.cells, "chat/c64", "output_throughput").verdict is CellVerdict.INCONCLUSIVE
+
+
+def test_single_runs_are_judged_by_the_noise_of_those_that_were_repeated():
+    repeated = [measured(trial(cuda_graph_max_bs=n), 1000, 1004, 996) for n in range(3)]
+    base = measured(trial(baseline=True), 1000)
+    found = compare_with_baseline(stored(base, *repeated, measured(TUNED, 1100)))
+    cell = at(found.pairs[-1].cells, "chat/c64", "output_throughput")
+    assert cell.verdict is CellVerdict.FASTER
+    assert cell.noise is not None
+    assert cell.noise.spread == pytest.approx(0.004, rel=1e-3)
+    assert cell.noise.freedom == 6
+
+
+def test_the_more_cells_the_surer_each_must_be():
+    pair = [1000, 1008, 1016], [970, 978, 986]
+    alone = compare(measured(TUNED, *pair[0]), measured(TUNED, *pair[1]))
+    assert at(alone.cells, "chat/c64", "output_throughput").verdict is CellVerdict.FASTER
+    base = measured(trial(baseline=True), *pair[1])
+    others = [measured(trial(cuda_graph_max_bs=n), 980, 971, 990) for n in range(30)]
+    many = compare_with_baseline(stored(base, measured(TUNED, *pair[0]), *others))
+    assert at(many.pairs[0].cells, "chat/c64", "output_throughput").verdict is not (
+        CellVerdict.FASTER
+    )
+
+
+def test_two_trials_whatever_their_configuration(tmp_path: Path, monkeypatch):
+    for day, speeds in enumerate(((1000, 1001), (1100, 1101))):
+        folder = create_sweep(tmp_path, factory.sweep(), now=NIGHT + day)
+        save_trial(folder, measured(trial(cuda_graph_max_bs=day), *speeds))
+        save_trial(folder, night()[3])
+    settings = tmp_path / "settings.toml"
+    settings.write_text(f'store = "{tmp_path}"\n')
+    monkeypatch.setenv("SGLANG_SWEEP_CONFIG", str(settings))
+    old, new = (
+        f"{sweep_id}/{trial(cuda_graph_max_bs=day).trial_id[:6]}"
+        for day, sweep_id in enumerate(reversed(sweep_ids(tmp_path)))
+    )
+
+    content, status = compared_json(old, new, force=False)
+    (pair,) = content["pairs"]
+    slower = [c for c in pair["cells"] if c["verdict"] == "slower"]
+    assert {c["cell"] for c in slower if c["metric"] == "output_throughput"} == {
+        "chat/c1",
+        "chat/c16",
+        "chat/c64",
+    }
+    assert status == ExitStatus.NOTHING_FEASIBLE
+
+    refused = night()[3].trial.trial_id
+    with pytest.raises(InputError, match="incorrect"):
+        compared_json(old, f"latest/{refused}", force=False)
+    with pytest.raises(InputError, match="no trial 'zz'"):
+        compared_json("latest/zz", "latest", force=False)
+    with pytest.raises(InputError, match="name two sweeps, or a trial of each"):
+        compared_json(old, "latest", force=False)

@@ -250,9 +250,9 @@ def test_pending_trials_are_shown_but_not_called_pruned():
 def test_a_large_sweep_stays_quick_and_small(tmp_path: Path):
     trials = [measured(trial(cuda_graph_max_bs=n), 1000.0 + n, 1001.0 + n) for n in range(1, 201)]
     path = tmp_path / "report.html"
-    start = time.perf_counter()
+    start = time.process_time()
     write_page(stored(*trials), path)
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10, "seconds of CPU, however busy the machine"
     assert path.stat().st_size < 5_000_000
 
 

@@ -1,5 +1,6 @@
 """The best is measured, correct, within its constraints, and the same every time."""
 
+import math
 import random
 from dataclasses import replace
 
@@ -164,3 +165,22 @@ def test_a_constraint_without_place_counts_where_the_objective_does():
     assert place(concurrency=16) == "chat/c16"
     assert place(workload="chat") == "chat/c64"
     assert place(workload="chat", concurrency=1) == "chat/c1"
+
+
+def test_the_certainty_of_two_is_students_distribution():
+    # Two runs each, ln 1.02 apart: spread² = (ln 1.02)²/2, 2 degrees of freedom. The means are
+    # ln 1.03 apart, their standard error is spread * √(1/2 + 1/2): t = ln 1.03 √2 / ln 1.02.
+    step = math.sqrt(1.02)
+    pair = [
+        measured(trial(cuda_graph_max_bs=n), speed * step, speed / step)
+        for n, speed in enumerate((1000, 1030))
+    ]
+    t = math.log(1.03) * math.sqrt(2) / math.log(1.02)
+    by_hand = (1 + t / math.sqrt(2 + t * t)) / 2  # Student's distribution with 2 degrees
+    assert select(factory.sweep(), pair).certainty == pytest.approx(by_hand, abs=0.01)
+
+
+def test_without_repeats_nothing_is_certain():
+    pair = [measured(trial(cuda_graph_max_bs=n), 1000 + n) for n in range(2)]
+    assert select(factory.sweep(), pair).certainty is None
+    assert select(factory.sweep(), []).certainty is None

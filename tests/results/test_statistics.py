@@ -4,7 +4,16 @@ import math
 
 import pytest
 
-from tasks.results.statistics import Interval, estimate, ratio
+from tasks.results.statistics import (
+    Interval,
+    Noise,
+    estimate,
+    holm_confidences,
+    noise_over_nights,
+    p_value,
+    pooled_noise,
+    ratio,
+)
 
 
 def test_no_value_has_no_mean():
@@ -106,3 +115,78 @@ def test_a_higher_confidence_widens_the_interval():
     assert wide.interval is not None
     assert narrow.interval is not None
     assert wide.interval.low < narrow.interval.low
+
+
+LN_1_02 = math.log(1.02)
+
+
+def test_pooled_noise_by_hand():
+    # Two runs, ln 1.02 apart: squares (ln 1.02)²/2 with 1 degree of freedom; three alike: 0 with 2.
+    found = pooled_noise([[100, 102], [7, 7, 7], [5], [], [1, -1]])
+    assert found is not None
+    assert found.freedom == 3
+    assert found.spread == pytest.approx(math.sqrt(LN_1_02**2 / 2 / 3))
+
+
+def test_too_little_tells_no_noise():
+    assert pooled_noise([]) is None
+    assert pooled_noise([[1], [2], [1, 1.1]]) is None
+    assert noise_over_nights([[1, 2], [3]]) is None
+
+
+def test_noise_over_nights_by_hand():
+    # Differences +d, -d, +d with d = ln 1.02: spread² = d²/2; 2 * 3² / (3 * 4 - 4) = 2.25.
+    found = noise_over_nights([[100, 102, 100, 102]])
+    assert found is not None
+    assert found.spread == pytest.approx(LN_1_02 / math.sqrt(2))
+    assert found.freedom == 2.25
+
+
+def test_a_shift_of_the_level_enters_the_noise_once():
+    steady = [100, 102] * 10
+    shifted = [*steady, *(value * 1.1 for value in steady)]
+    noises = [noise_over_nights([series]) for series in (steady, shifted)]
+    assert noises[1].spread < 2 * noises[0].spread
+
+
+def test_single_runs_with_known_noise_by_hand():
+    # ln 1.1 ± t(0.975; 10) * 0.02 * √(1/1 + 1/1) = 0.09531 ± 2.22814 * 0.028284
+    found = ratio([110], [100], noise=Noise(0.02, 10))
+    assert found is not None
+    assert found.interval is not None
+    assert math.log(found.interval.low) == pytest.approx(0.09531 - 0.06302, abs=1e-5)
+    assert math.log(found.interval.high) == pytest.approx(0.09531 + 0.06302, abs=1e-5)
+
+
+def test_sides_that_were_repeated_tell_their_own_noise():
+    assert ratio([10, 11], [9, 8], noise=Noise(9.0, 99)) == ratio([10, 11], [9, 8])
+
+
+def test_p_values_by_hand():
+    # t = 2 with 1 degree of freedom (Cauchy): p = 1 - 2 atan(2) / π = 0.29517
+    e = math.e
+    found = p_value([e], [1], Noise(0.5 / math.sqrt(2), 1))
+    assert found == pytest.approx(0.29517, abs=1e-5)
+    assert p_value([2], [1]) is None
+    assert p_value([], [1, 1]) is None
+    assert p_value([1, 1], [1, 1]) == 1
+    assert p_value([2, 2], [1, 1]) == 0
+
+
+def test_the_p_value_and_the_interval_agree():
+    x, y = [1.00, 1.03, 1.01], [1.04, 1.06, 1.05]
+    p = p_value(x, y)
+    assert p is not None
+    found = ratio(x, y, confidence=1 - p)
+    assert found is not None
+    assert found.interval is not None
+    assert found.interval.high == pytest.approx(1)
+
+
+def test_holm_by_hand():
+    # 0.01 ≤ 0.05/3, 0.02 ≤ 0.05/2, 0.04 ≤ 0.05/1: all significant.
+    assert holm_confidences([0.04, 0.01, 0.02]) == pytest.approx([0.95, 1 - 0.05 / 3, 0.975])
+    # 0.03 > 0.05/2 stops it, and 0.04 is judged at that level, though it is below 0.05.
+    assert holm_confidences([0.03, 0.001, 0.04]) == pytest.approx([0.975, 1 - 0.05 / 3, 0.975])
+    assert holm_confidences([None, 0.04]) == pytest.approx([0.95, 0.95])
+    assert holm_confidences([]) == []
