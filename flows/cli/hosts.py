@@ -13,6 +13,7 @@ def validate(
     host: str = "local",
     *,
     as_json: AsJson = False,
+    against: str | None = None,
     unpersist: Annotated[bool, Parameter(negative=())] = False,
 ) -> int:
     """Judge the software stacks of a host: does it load, does the ABI match, can it serve?
@@ -23,23 +24,27 @@ def validate(
         A host of the settings; `local` always exists.
     as_json
         Print one JSON object a stack.
+    against
+        A sweep of the store (its id, the beginning of its id, or `latest`): judge the stacks for
+        that sweep, and say what changed since it measured them.
     unpersist
         Only take out again what `persist: sitecustomize` wrote into the host's stacks.
     """
-    from flows.commands.hosts import print_stacks, stacks_json, unpersist_host, validate_host
+    from flows.commands.hosts import unpersist_host
+    from flows.commands.stacks import print_stacks, stacks_json, validate_host
     from settings.application import load
 
     async def judge() -> int:
         settings, _ = load()
         if unpersist:
             return await unpersist_host(host, settings, out)
-        reports = await validate_host(host, settings)
+        judged = await validate_host(host, settings, against)
         if as_json:
-            for report in stacks_json(reports):
+            for report in stacks_json(judged):
                 print_json(report)
         else:
-            print_stacks(out, reports)
-        fit = any(report.fit for report in reports)
+            print_stacks(out, judged, against)
+        fit = any(each.report.fit for each in judged)
         return ExitStatus.OK if fit else ExitStatus.HOST_NEEDS_PERSON
 
     return ended(judge())

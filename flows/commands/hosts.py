@@ -1,4 +1,4 @@
-"""`validate`, `clean`, `hosts`, `ps`, `stop`: what a host is, and what of ours runs there."""
+"""`clean`, `hosts`, `ps`, `stop`: what a host is, and what of ours runs there."""
 
 import asyncio
 import uuid
@@ -16,7 +16,6 @@ from rich.text import Text
 from settings.application import Settings
 from settings.host import Host as HostSettings
 from tasks.domain.errors import ExitStatus, HostError, HostLocked
-from tasks.domain.facts import StackReport
 from tasks.gpus.clean import clean, gpu_facts, plan_for
 from tasks.gpus.plan import Policy, age, name_them
 from tasks.gpus.render import plan_view
@@ -24,27 +23,8 @@ from tasks.hosts.connect import connect
 from tasks.hosts.host import Host, HostProcess
 from tasks.hosts.lock import hold, holder_of
 from tasks.stack.persist import unpersist
-from tasks.stack.render import report_view
-from tasks.stack.validate import as_json, validate
 
 _GRACE_S = 10.0
-
-
-async def validate_host(name: str, settings: Settings) -> list[StackReport]:
-    """Judge every stack that a host lists."""
-    async with connect(name, settings.host(name)) as host:
-        return list(await validate(host))
-
-
-def stacks_json(reports: Sequence[StackReport]) -> list[Mapping[str, object]]:
-    """The judgements for machines."""
-    return [as_json(report) for report in reports]
-
-
-def print_stacks(out: Console, reports: Sequence[StackReport]) -> None:
-    """Print a page a stack."""
-    for report in reports:
-        out.print(report_view(report))
 
 
 async def unpersist_host(name: str, settings: Settings, out: Console) -> int:

@@ -41,6 +41,9 @@ CACHED = ("libcu", "libnv", "libnccl", "libstdc++", "libgomp")
 _LOADED = re.compile(
     r"lib(cudart|cudnn|nccl|cublas|nvrtc|nvJitLink|cusparse|cufft|nvshmem|cuda|stdc\+\+|torch|c10)"
 )
+_TOLD = ("cuda", "cudnn", "nccl")
+"""What torch says it has none of; its other answers are left out where it has none."""
+
 _WHEELS = {
     "sgl_kernel": ("sglang-kernel", "sgl-kernel"),
     "flashinfer": ("flashinfer-python",),
@@ -102,7 +105,7 @@ def _facts(interpreter: str, answer: Mapping[str, Any], startup: str) -> StackFa
             for name in IMPORTS
             if name != "sitecustomize" or name in answer["imports"]
         ),
-        torch=torch.get("torch", {}),
+        torch={n: v for n, v in torch.get("torch", {}).items() if v is not None or n in _TOLD},
         env=answer["env"],
         flags=frozenset(name for option in options for name in option.names),
         options=options,
