@@ -13,6 +13,17 @@ RENAMED_FLAGS: dict[str, tuple[str, ...]] = {
 }
 """Flag as people write it -> what it is called elsewhere; 0.5.23 split cuda_graph_max_bs."""
 
+ATTENTION_BACKENDS: dict[str, tuple[tuple[int, int], tuple[int, int]]] = {
+    "fa3": ((8, 0), (9, 0)),
+    "trtllm_mla": ((10, 0), (12, 9)),
+    "trtllm_mha": ((10, 0), (10, 9)),
+}
+"""Attention backend -> the least and the greatest compute capability that it runs on.
+
+From `server_args.py` and `attention_registry.py` of 0.5.9; others run on what they find."""
+
+ATTENTION_FLAGS = ("attention_backend", "prefill_attention_backend", "decode_attention_backend")
+
 GENERATE = "/generate"
 FLUSH_CACHE = "/flush_cache"
 SERVER_INFO = ("/server_info", "/get_server_info")

@@ -40,7 +40,7 @@ def _flat(facts: StackFacts) -> dict[str, str]:
     }
     told |= {p.name: p.version or "present" for p in facts.packages if p.imported}
     told |= {p.name: "can't be imported" for p in facts.packages if p.error is not None}
-    told |= facts.distributions
+    told |= {n: v for n, v in facts.distributions.items() if n.replace("-", "_") not in told}
     told |= {f"torch's {name}": value for name, value in facts.torch.items()}
     told |= {f"{name} (release)": release for name, release in system.tools.items()}
     told |= {f"variable {name}": value for name, value in facts.env.items()}

@@ -14,7 +14,7 @@ from tasks.stack.extension_checks import (
     check_extensions,
     check_loaded,
 )
-from tasks.stack.flag_checks import check_flags
+from tasks.stack.flag_checks import check_backends, check_flags
 from tasks.stack.gpu_checks import (
     check_health,
     check_links,
@@ -24,7 +24,7 @@ from tasks.stack.gpu_checks import (
     check_xids,
 )
 from tasks.stack.imports import cause_of
-from tasks.stack.model_checks import check_models
+from tasks.stack.model_checks import check_fit, check_models
 from tasks.stack.nccl_checks import check_interfaces, check_nccl
 from tasks.stack.room_checks import check_limits, check_shm, check_space
 from tasks.stack.startup_checks import check_overrides, check_preload, check_startup
@@ -36,6 +36,7 @@ from tasks.stack.toolkit_checks import (
     check_ptxas,
 )
 from tasks.stack.versions import below, cuda_of, major
+from tasks.stack.wheel_checks import check_pins, check_requirements
 
 CUDNN_NEEDED = 91500
 """SGLang refuses older ones beside torch 2.9.1: its Conv3d is slow and takes much memory."""
@@ -220,40 +221,6 @@ def check_cuda_majors(facts: StackFacts, _: Sweep | None) -> Iterator[Finding]:
         )
 
 
-def check_pins(facts: StackFacts, _: Sweep | None) -> Iterator[Finding]:
-    """Wheels of another version than SGLang's asks for: legitimate at times, so never an error."""
-    wheels = facts.distributions
-    for name, wanted in facts.pins.items():
-        there = wheels.get(name)
-        if there is None or there.partition("+")[0] == wanted.partition("+")[0]:
-            continue
-        lower = below(there, wanted)
-        yield Finding(
-            Severity.WARNING if lower else Severity.INFO,
-            f"{name} is {there}, SGLang {wheels.get('sglang')} asks for {wanted}",
-            f"{name} {there}",
-            f"install {name}=={wanted}",
-            "flashinfer-below-minimum" if lower and name == "flashinfer-python" else None,
-        )
-    yield from _flashinfer_parts(facts)
-
-
-def _flashinfer_parts(facts: StackFacts) -> Iterator[Finding]:
-    """flashinfer refuses parts of another version; a bypass exists, so it's no error."""
-    main = facts.distributions.get("flashinfer-python")
-    for name in ("flashinfer-cubin", "flashinfer-jit-cache"):
-        part = facts.distributions.get(name)
-        if main is None or part is None or part.partition("+")[0] == main.partition("+")[0]:
-            continue
-        yield Finding(
-            Severity.WARNING,
-            f"{name} is {part}, flashinfer-python {main}",
-            "",
-            "install the same version of both; FLASHINFER_DISABLE_VERSION_CHECK=1 passes over it",
-            "flashinfer-version-mismatch",
-        )
-
-
 def _torch_cuda(facts: StackFacts) -> str | None:
     cuda = facts.torch.get("cuda")
     return cuda if isinstance(cuda, str) else None
@@ -274,6 +241,7 @@ _CHECKS: tuple[Check, ...] = (
     check_cuda_majors,
     check_cuda_wheels,
     check_pins,
+    check_requirements,
     check_driver,
     check_gpus,
     check_modes,
@@ -289,7 +257,9 @@ _CHECKS: tuple[Check, ...] = (
     check_nccl,
     check_interfaces,
     check_flags,
+    check_backends,
     check_models,
+    check_fit,
     check_space,
     check_shm,
     check_limits,

@@ -10,7 +10,12 @@ from dataclasses import dataclass
 from settings.nearest import suggest
 from settings.sweep import ArgValue, Sweep
 from tasks.domain.facts import Finding, Flag, Severity, StackFacts
-from tasks.domain.sglang import SPECULATIVE_FLAGS, resolve_flag
+from tasks.domain.sglang import (
+    ATTENTION_BACKENDS,
+    ATTENTION_FLAGS,
+    SPECULATIVE_FLAGS,
+    resolve_flag,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,38 @@ def check_flags(facts: StackFacts, sweep: Sweep | None) -> Iterator[Finding]:
             yield from _common(facts, Use(f"server.args.{name}", name, value))
     for axis in sweep.axes:
         yield from _axis(facts, axis, list(_uses_of(sweep, axis)))
+
+
+def check_backends(facts: StackFacts, sweep: Sweep | None) -> Iterator[Finding]:
+    """Attention backends that are not made for these GPUs, as far as we know: a warning."""
+    capabilities = sorted({gpu.compute_capability for gpu in facts.gpus} - {""})
+    asked: list[tuple[str, list[object]]] = []
+    if sweep is not None:
+        asked += [(f"server.args.{name}", [value]) for name, value in sweep.server.args.items()]
+        asked += [(f"axes.{axis}", list(values)) for axis, values in sweep.axes.items()]
+    for place, values in asked:
+        if place.rpartition(".")[2] not in ATTENTION_FLAGS:
+            continue
+        for backend in (value for value in values if value in ATTENTION_BACKENDS):
+            least, most = ATTENTION_BACKENDS[str(backend)]
+            bad = [c for c in capabilities if not least <= _capability(c) <= most]
+            if bad:
+                yield Finding(
+                    Severity.WARNING,
+                    f"{place}: {backend} doesn't run on GPUs of compute capability {bad[0]}",
+                    f"it is made for {_dotted(least)} to {_dotted(most)}",
+                    "name another backend",
+                    "attention-backend-unsupported",
+                )
+
+
+def _capability(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return int(major), int(minor or 0)
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    return ".".join(map(str, capability))
 
 
 def _uses_of(sweep: Sweep, axis: str) -> Iterator[list[Use]]:

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 
 from settings.sweep import Sweep
 from tasks.domain.facts import Finding, ModelFacts, Severity, StackFacts
+from tasks.domain.sglang import RENAMED_FLAGS
 
 _WITHOUT_WEIGHTS = ("dummy",)
+_SHRINKING = ("quantization", "cpu_offload_gb", "torchao_config", "load_format", "nnodes")
 
 
 def check_models(facts: StackFacts, sweep: Sweep | None) -> Iterator[Finding]:
@@ -181,3 +183,32 @@ def _algorithm(draft: object, sweep: Sweep) -> Iterator[Finding]:
                 f"set speculative.algorithm: {other}, or name another draft model",
                 "spec-draft-mismatch",
             )
+
+
+def check_fit(facts: StackFacts, sweep: Sweep | None) -> Iterator[Finding]:
+    """Weights that exceed the memory of the GPUs that they are spread over.
+
+    Nothing is said where they change on the way (quantized while loading, kept on the CPU).
+    """
+    if sweep is None or not facts.gpus or any(sweep.server.args.get(n) for n in _SHRINKING):
+        return
+    model = next((m for m in facts.models if m.path == sweep.server.model_path), None)
+    ranks = _size(sweep, "tp") * _size(sweep, "pp")
+    memory = min(gpu.memory_total_mib for gpu in facts.gpus) << 20
+    if model is not None and memory and model.bytes > ranks * memory:
+        yield Finding(
+            Severity.WARNING,
+            f"the weights of {model.path} exceed the memory of {ranks} GPUs",
+            f"{model.bytes / 2**30:.0f} GiB of weights, {ranks} x {memory / 2**30:.0f} GiB",
+            "raise server.args.tp, or take a quantized model",
+            "oom-weight-load",
+        )
+
+
+def _size(sweep: Sweep, name: str) -> int:
+    """A parallel size by any of its names; the largest that an axis gives it."""
+    size = 1
+    for spelling in (name, *RENAMED_FLAGS[name]):
+        values = [sweep.server.args.get(spelling), *sweep.axes.get(f"args.{spelling}", [])]
+        size = max([size, *(value for value in values if isinstance(value, int))])
+    return size
