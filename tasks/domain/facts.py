@@ -226,10 +226,12 @@ class StackFacts:
     None where it can't be asked. `symbols` are those that failed imports missed, as a person
     reads them. `loaded` tells which shared libraries an import brought into its process,
     `ldconfig` where the loader looks without being told; both of CUDA's and the compiler's
-    libraries only. `extensions` are those that lack something, of `extensions_examined`. `xids`
-    is None where the kernel's log may not be read. `links` is the matrix of `nvidia-smi topo
-    -m` by pairs of GPUs (`0-1` -> `NV18`), `peers` that of peer access (`OK` or why not).
-    `error` says why it can't be run at all, and everything else is empty then.
+    libraries only. `extensions` are those that lack something, of `extensions_examined`;
+    `device_code` tells for which GPUs those that an import loaded hold code (`sm_90a`,
+    `compute_80`). `xids` is None where the kernel's log may not be read. `links` is the matrix
+    of `nvidia-smi topo -m` by pairs of GPUs (`0-1` -> `NV18`), `peers` that of peer access
+    (`OK` or why not). `error` says why it can't be run at all, and everything else is empty
+    then.
     """
 
     interpreter: str
@@ -258,6 +260,7 @@ class StackFacts:
     ldconfig: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     extensions: tuple[ExtensionFacts, ...] = ()
     extensions_examined: int = 0
+    device_code: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     models: tuple[ModelFacts, ...] = ()
     xids: tuple[XidFacts, ...] | None = None
     gpu_states: tuple[GpuState, ...] = ()

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from settings.sweep import Sweep
 from tasks.domain.facts import Finding, PackageFacts, Severity, StackFacts
+from tasks.stack.architecture_checks import check_architecture, check_device_code
 from tasks.stack.extension_checks import (
     check_cuda_wheels,
     check_cudnn_of_torch,
@@ -164,37 +165,6 @@ def check_cudnn(facts: StackFacts, _: Sweep | None) -> Iterator[Finding]:
     )
 
 
-def check_architecture(facts: StackFacts, _: Sweep | None) -> Iterator[Finding]:
-    """torch must hold code for the GPUs: binaries of the same major, or PTX of an older one."""
-    built = facts.torch.get("arch_list")
-    if not isinstance(built, list) or not built:
-        return
-    for capability in sorted({gpu.compute_capability for gpu in facts.gpus} - {""}):
-        if not any(_serves(arch, capability) for arch in built):
-            yield Finding(
-                Severity.ERROR,
-                f"torch has no code for GPUs of compute capability {capability}",
-                f"torch {facts.torch.get('version')} was built for {' '.join(built)}",
-                "install a torch built for this GPU (a newer CUDA)",
-                "torch-build-lacks-arch",
-            )
-
-
-def _serves(arch: str, capability: str) -> bool:
-    """`sm_90` runs on 9.x from 9.0 on; `sm_90a` only on 9.0; `compute_80` is compiled for newer."""
-    kind, _, number = arch.partition("_")
-    digits = number.rstrip("abcdefghijklmnopqrstuvwxyz")
-    if not digits.isdigit():
-        return False
-    theirs = (int(digits[:-1]), int(digits[-1]))
-    mine = tuple(int(part) for part in capability.split("."))
-    if kind == "compute":
-        return theirs <= mine
-    if digits != number and not number.endswith("f"):
-        return theirs == mine
-    return theirs[0] == mine[0] and theirs <= mine
-
-
 def check_cuda_majors(facts: StackFacts, _: Sweep | None) -> Iterator[Finding]:
     """Kernels built for another CUDA major than torch's don't load, or bring a second runtime."""
     torch_major = major(_torch_cuda(facts))
@@ -238,6 +208,7 @@ _CHECKS: tuple[Check, ...] = (
     check_cudnn,
     check_cudnn_of_torch,
     check_architecture,
+    check_device_code,
     check_cuda_majors,
     check_cuda_wheels,
     check_pins,

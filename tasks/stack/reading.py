@@ -123,6 +123,7 @@ def _facts(interpreter: str, answer: Mapping[str, Any], startup: str) -> StackFa
         loaded={name: _loaded(outcome) for name, outcome in answer["imports"].items()},
         ldconfig={name: tuple(paths) for name, paths in answer["ldconfig"].items()},
         extensions=_extensions(answer["extensions"]),
+        device_code=_device_code(answer),
         extensions_examined=(answer["extensions"].get("value") or {}).get("examined", 0),
         models=tuple(_model(path, asked) for path, asked in answer["models"].items()),
         xids=None if answer["xids"] is None else tuple(XidFacts(**each) for each in answer["xids"]),
@@ -156,6 +157,14 @@ def _extensions(outcome: Mapping[str, Any]) -> tuple[ExtensionFacts, ...]:
         )
         for fault in (outcome.get("value") or {}).get("faults", [])
     )
+
+
+def _device_code(answer: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """Only of extensions that an import loaded: others may be meant for other GPUs."""
+    imports = [outcome.get("value") or {} for outcome in answer["imports"].values()]
+    loaded = {path for value in imports for path in value.get("loaded", [])}
+    code = (answer["extensions"].get("value") or {}).get("code", {})
+    return {path: tuple(built) for path, built in code.items() if path in loaded}
 
 
 def _model(path: str, outcome: Mapping[str, Any]) -> ModelFacts:

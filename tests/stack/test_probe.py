@@ -60,6 +60,21 @@ async def test_versions_origins_and_launch_options(host: Host, broken: Environme
     assert facts.pins == {"torch": "2.9.1", "flashinfer-python": "0.6.3"}
 
 
+async def test_wheels_of_versions_that_do_not_belong_together(
+    host: Host, broken: Environment
+) -> None:
+    broken.sglang()
+    broken.wheel("flashinfer-python", "0.6.1", "torch<2.9")
+    broken.wheel("flashinfer-cubin", "0.5.3")
+    broken.wheel("torch", "2.9.1+cu130")
+    found = {(f.severity.value, f.mode) for f in check_stack(await facts_of(host), None)}
+    assert found >= {
+        ("warning", "flashinfer-below-minimum"),
+        ("warning", "flashinfer-version-mismatch-minor"),
+        ("warning", "abi-undefined-symbol"),
+    }
+
+
 async def test_the_launcher_is_asked_once_until_the_stack_changes(
     host: Host, broken: Environment
 ) -> None:

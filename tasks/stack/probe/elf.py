@@ -41,10 +41,10 @@ class Elf:
 
     def _segments(self) -> None:
         """Where what is at an address in memory stands in the file, and the dynamic section."""
-        start, size, count = self._at("<Q", 32)[0], *self._at("<HH", 54)
+        start, size, count = self.at("<Q", 32)[0], *self.at("<HH", 54)
         self.loads, self.dynamic = [], b""
         for number in range(count):
-            kind, _, offset, address, _, length = self._at("<IIQQQQ", start + number * size)
+            kind, _, offset, address, _, length = self.at("<IIQQQQ", start + number * size)
             if kind == PT_LOAD:
                 self.loads.append((address, offset, length))
             elif kind == PT_DYNAMIC:
@@ -80,12 +80,13 @@ class Elf:
         if DT_GNU_HASH not in self.tags:
             return
         start = self._offset(self.tags[DT_GNU_HASH])
-        buckets, self.first, words, self.shift = self._at("<IIII", start)
-        self.bloom = self._at(f"<{words}Q", start + 16)
+        buckets, self.first, words, self.shift = self.at("<IIII", start)
+        self.bloom = self.at(f"<{words}Q", start + 16)
         self.chains = start + 16 + 8 * words + 4 * buckets
         self.buckets = self.map[self.chains - 4 * buckets : self.chains]
 
-    def _at(self, layout: str, offset: int) -> tuple[int, ...]:
+    def at(self, layout: str, offset: int) -> tuple[int, ...]:
+        """Numbers of the file, as `struct` lays them out."""
         return struct.unpack_from(layout, self.map, offset)
 
     def _offset(self, address: int) -> int:
@@ -113,12 +114,27 @@ class Elf:
 
     def _symbol_table(self) -> tuple[int, int]:
         """Where the dynamic symbols begin, and how many there are, or may be undefined."""
-        start, size, count = self._at("<Q", 40)[0], *self._at("<HH", 58)
-        for number in range(count if start else 0):
-            kind, _, _, offset, length = self._at("<IQQQQ", start + number * size + 4)
+        for _, kind, offset, length in self._sections():
             if kind == SHT_DYNSYM:
                 return offset, length // SYMBOL.size
         return self._offset(self.tags[DT_SYMTAB]), self.first
+
+    def _sections(self) -> Iterator[tuple[int, int, int, int]]:
+        """Name, kind, place and length of each section; a stripped file may have none."""
+        start, size, count = self.at("<Q", 40)[0], *self.at("<HH", 58)
+        for number in range(count if start else 0):
+            name, kind, _, _, offset, length = self.at("<IIQQQQ", start + number * size)
+            yield name, kind, offset, length
+
+    def section(self, wanted: bytes) -> tuple[int, int]:
+        """Where a section lies, and its length; 0 and 0 where there is none of that name."""
+        sections = list(self._sections())
+        (names,) = self.at("<H", 62)
+        table = sections[names][2] if names < len(sections) else 0
+        for name, _, offset, length in sections:
+            if self.map[table + name : table + name + len(wanted) + 1] == wanted + b"\0":
+                return offset, length
+        return 0, 0
 
     def defines(self, name: bytes, hashed: int) -> bool:
         """Look a symbol up as the loader does; `hashed` is `gnu_hash(name)`."""
@@ -141,7 +157,7 @@ class Elf:
     def _in_chain(self, name: bytes, hashed: int, index: int) -> bool:
         table = self._offset(self.tags[DT_SYMTAB])
         while True:
-            (chained,) = self._at("<I", self.chains + 4 * (index - self.first))
+            (chained,) = self.at("<I", self.chains + 4 * (index - self.first))
             if chained | 1 == hashed | 1:
                 text, _, _, section, _, _ = SYMBOL.unpack_from(
                     self.map, table + index * SYMBOL.size
@@ -168,11 +184,11 @@ class Elf:
             return wanted
         at = self._offset(self.tags[DT_VERNEED])
         for _ in range(self.tags[DT_VERNEEDNUM]):
-            _, count, file, inner, following = self._at("<HHIII", at)
+            _, count, file, inner, following = self.at("<HHIII", at)
             names = wanted.setdefault(self._text(file).decode(), [])
             inner += at
             for _ in range(count):
-                _, flags, _, name, step = self._at("<IHHII", inner)
+                _, flags, _, name, step = self.at("<IHHII", inner)
                 if not flags & VER_FLG_WEAK:
                     names.append(self._text(name).decode())
                 inner += step
@@ -186,8 +202,8 @@ class Elf:
             return offered
         at = self._offset(self.tags[DT_VERDEF])
         for _ in range(self.tags[DT_VERDEFNUM]):
-            inner, following = self._at("<II", at + 12)
-            offered.add(self._text(self._at("<I", at + inner)[0]).decode())
+            inner, following = self.at("<II", at + 12)
+            offered.add(self._text(self.at("<I", at + inner)[0]).decode())
             at += following
         return offered
 

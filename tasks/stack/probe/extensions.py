@@ -14,6 +14,7 @@ import sys
 import time
 
 from .elf import Elf, NotShared, gnu_hash
+from .fatbin import architectures
 from .jobs import Json
 from .packages import find, mapped
 
@@ -89,17 +90,20 @@ def examine(packages: list[str], loaded: list[str], cache: dict[str, list[str]])
     here = dict.fromkeys([*loader.loaded.values(), sys.executable, *mapped()])
     process = [each for each in map(loader.read, here) if each is not None]
     files = [(name, path) for name in packages for path in extensions_of(name)]
-    faults, examined = [], 0
+    faults, code, examined = [], {}, 0
     for name, path in files[:MOST_FILES]:
         if time.monotonic() > deadline:
             break
         extension = loader.read(path)
         if extension is not None:
             examined += 1
+            built = architectures(extension)
+            if built:
+                code[path] = built
             fault = lacking(extension, loader, process)
             if fault:
                 faults.append({"package": name, "path": path, **fault})
-    return {"files": len(files), "examined": examined, "faults": faults}
+    return {"files": len(files), "examined": examined, "faults": faults, "code": code}
 
 
 def extensions_of(package: str) -> list[str]:
