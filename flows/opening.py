@@ -7,6 +7,7 @@ from settings.sweep import Sweep
 from settings.sweep_file import read_sweep
 from tasks.domain.configuration import TrialResult, TrialVerdict
 from tasks.domain.errors import InputError
+from tasks.load.datasets import check_files
 from tasks.results.folders import SweepFolder
 from tasks.results.records import SweepState
 from tasks.results.store import create_sweep, find_sweep, load_sweep, set_state
@@ -21,12 +22,15 @@ _TRY_AGAIN = (TrialVerdict.PENDING, TrialVerdict.STOPPED, TrialVerdict.FAILED)
 def requested(asked: Sweep | str | None, resume: str | None, store: Path) -> Sweep:
     """The sweep to run: as given, from its file, or as it stands in the store.
 
-    Raises `InputError` where a sweep is resumed with another content than it began with.
+    Raises `InputError` where a file that a workload names can't be read, or where a sweep is
+    resumed with another content than it began with.
     """
     given = read_sweep(Path(asked)) if isinstance(asked, str) else asked
     if resume is None:
         if given is None:
             raise InputError("run", ["give a sweep file, or --resume with a sweep's id"])
+        for workload in given.workloads:
+            check_files(workload)
         return given
     stored = load_sweep(store, resume).sweep
     if given is None:

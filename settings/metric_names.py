@@ -17,5 +17,6 @@ LOAD_METRIC_NAMES: tuple[str, ...] = (
 )
 """What every level's result bears of these."""
 
-METRIC_NAMES = (*LOAD_METRIC_NAMES, "output_tokens_per_joule")
-"""Every metric that a sweep file may name; the energy is known where nvidia-smi tells the power."""
+METRIC_NAMES = (*LOAD_METRIC_NAMES, "request_goodput", "output_tokens_per_joule")
+"""Every metric that a sweep file may name; the goodput is known where the workload has an `slo`,
+the energy where nvidia-smi tells the power."""

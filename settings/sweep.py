@@ -27,7 +27,7 @@ from settings.objective import Constraint, Objective
 from settings.quantities import Duration
 from settings.strict import Strict
 from settings.variables import Env
-from settings.workload import Load, Workload
+from settings.workload import Load, Slo, Workload
 
 ArgValue = Scalar | list[bool | int | float | str]
 
@@ -281,7 +281,11 @@ class Sweep(Strict):
         if wanted.workload is None and len(set(names)) > 1 and place == "objective":
             return [f"{place}.workload: say which of {', '.join(names)} counts"]
         among = [w for w in self.workloads if wanted.workload in (None, w.name)]
-        faults = []
+        faults = [
+            f"{place}.metric: {wanted.metric} needs the workload {workload.name!r} to have an slo"
+            for workload in among
+            if wanted.metric == "request_goodput" and workload.slo == Slo()
+        ]
         for key, asked in (
             ("concurrency", wanted.concurrency),
             ("request_rate", wanted.request_rate),

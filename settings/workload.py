@@ -17,6 +17,52 @@ def _as_list(value: object) -> object:
 
 
 Levels = BeforeValidator(_as_list)
+ArgJson = bool | int | float | str | list[bool | int | float | str] | None
+
+
+class Arrivals(Strict):
+    """When the requests of an open loop come; `request_rate` is their mean rate."""
+
+    kind: Literal["poisson", "constant", "gamma", "ramp", "trace"] = "poisson"
+    """`poisson`: at random. `constant`: evenly. `gamma`: as bursty as `burstiness` says. `ramp`:
+    ever faster, from `start` to the level's rate. `trace`: in the pattern of a recorded load."""
+
+    burstiness: float = Field(default=1.0, gt=0)
+    """Shape of the gamma distribution: below 1 burstier than Poisson, above 1 more even."""
+
+    start: float = Field(default=1.0, gt=0)
+    """Requests per second at the beginning of a ramp."""
+
+    file: str | None = Field(default=None, min_length=1)
+    """Time stamps, a line each: a number, or a JSON object with `timestamp`. Only their pattern
+    counts: they are stretched to the level's rate."""
+
+    @model_validator(mode="after")
+    def _known(self) -> Self:
+        used = {"gamma": "burstiness", "ramp": "start", "trace": "file"}.get(self.kind)
+        for name in ("burstiness", "start", "file"):
+            if name != used and getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f".{name}: means nothing for {self.kind} arrivals")
+        if self.kind == "trace" and self.file is None:
+            raise ValueError(".file: missing; a trace needs the file with its time stamps")
+        return self
+
+
+def _as_kind(value: object) -> object:
+    return {"kind": value} if isinstance(value, str) else value
+
+
+class Slo(Strict):
+    """What a request must keep to count for the goodput, in ms; what isn't named is free."""
+
+    ttft_ms: float | None = Field(default=None, gt=0)
+    """Longest time to the first text."""
+
+    tpot_ms: float | None = Field(default=None, gt=0)
+    """Longest mean time per output token after the first."""
+
+    e2e_ms: float | None = Field(default=None, gt=0)
+    """Longest time to the end."""
 
 
 class Workload(Strict):
@@ -25,8 +71,19 @@ class Workload(Strict):
     name: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")
     """Names the workload in results and in the objective."""
 
-    dataset: Literal["random", "text"] = "random"
-    """`random`: random token ids. `text`: real English, for what acceptance depends on."""
+    dataset: Literal["random", "text", "shared-prefix", "file"] = "random"
+    """`random`: random token ids. `text`: real English, for what acceptance depends on.
+    `shared-prefix`: questions behind a few long prefixes. `file`: prompts of your own."""
+
+    file: str | None = Field(default=None, min_length=1)
+    """Prompts for the dataset `file`: ShareGPT's JSON, or JSON lines with `prompt`, `messages` or
+    `conversations`."""
+
+    prefix_groups: int = Field(default=8, ge=1)
+    """How many different prefixes `shared-prefix` has."""
+
+    prefix_len: int = Field(default=1024, ge=1)
+    """Length of each prefix in tokens; `input_len` is that of the question behind it."""
 
     input_len: int = Field(default=512, ge=1)
     """Prompt length in tokens."""
@@ -38,7 +95,10 @@ class Workload(Strict):
     """Requests in flight, one level each."""
 
     request_rate: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Levels] = ()
-    """Requests per second (Poisson), one level each."""
+    """Requests per second on average, one level each."""
+
+    arrivals: Annotated[Arrivals, BeforeValidator(_as_kind)] = Arrivals()
+    """When the requests of an open loop come: poisson, constant, gamma, ramp, trace."""
 
     requests: int = Field(default=64, ge=1)
     """Measured requests per level."""
@@ -48,6 +108,12 @@ class Workload(Strict):
 
     request_timeout: Duration = 600.0
     """How long one request may take before it counts as timed out."""
+
+    slo: Slo = Slo()
+    """What a request must keep to count for `request_goodput`."""
+
+    extra: dict[str, ArgJson] = Field(default_factory=dict)
+    """Further fields of every request's body, such as {"top_k": 1}."""
 
     @model_validator(mode="after")
     def _one_kind_of_level(self) -> Self:
@@ -59,6 +125,12 @@ class Workload(Strict):
         ):
             if len(set(levels)) < len(levels):
                 raise ValueError(f".{name}: {list(levels)} names a level twice")
+        if self.concurrency and self.arrivals != Arrivals():
+            raise ValueError(".arrivals: means nothing without request_rate")
+        if self.dataset == "file" and self.file is None:
+            raise ValueError(".file: missing; the dataset file needs one")
+        if self.dataset != "file" and self.file is not None:
+            raise ValueError(f".file: means nothing for the dataset {self.dataset}; say file")
         for slots in self.concurrency:
             in_flight = self.requests / math.ceil(self.requests / slots)
             if in_flight < _LEAST_SHARE * slots:

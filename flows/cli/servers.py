@@ -13,12 +13,23 @@ def bench(
     url: str,
     *,
     backend: Literal["sglang", "openai", "openai-chat"] = "sglang",
-    dataset: Literal["random", "text"] = "random",
+    dataset: Literal["random", "text", "shared-prefix", "file"] = "random",
+    file: Path | None = None,
+    prefix_groups: int = 8,
+    prefix_len: int = 1024,
     input_len: int = 512,
     output_len: int = 128,
     concurrency: Annotated[tuple[int, ...], Parameter(negative=(), consume_multiple=True)] = (),
     request_rate: Annotated[tuple[float, ...], Parameter(negative=(), consume_multiple=True)] = (),
+    arrivals: Literal["poisson", "constant", "gamma", "ramp", "trace"] = "poisson",
+    burstiness: float = 1.0,
+    ramp_start: float = 1.0,
+    trace: Path | None = None,
     requests: int = 64,
+    warmup_requests: int = 1,
+    request_timeout: str = "10m",
+    slo: Annotated[tuple[str, ...], Parameter(negative=(), consume_multiple=True)] = (),
+    extra: str = "{}",
     processes: int | None = None,
     seed: int = 1,
     model: str = "default",
@@ -30,11 +41,17 @@ def bench(
     Parameters
     ----------
     url
-        The server's base URL, http://host:port.
+        The server's base URL, http://host:port or https://host.
     backend
         Which of its interfaces to speak: /generate, /v1/completions or /v1/chat/completions.
     dataset
-        Random token ids, or real text.
+        Random token ids, real text, questions behind shared prefixes, or prompts of your own.
+    file
+        Prompts for the dataset file: ShareGPT's JSON, or JSON lines.
+    prefix_groups
+        Different prefixes of shared-prefix.
+    prefix_len
+        Length of each of them in tokens.
     input_len
         Prompt length in tokens.
     output_len
@@ -42,9 +59,25 @@ def bench(
     concurrency
         Requests in flight (closed loop); several levels may be given. 1 if nothing is said.
     request_rate
-        Requests per second (Poisson, open loop); several levels may be given.
+        Requests per second (open loop); several levels may be given.
+    arrivals
+        When the requests of an open loop come.
+    burstiness
+        Of gamma arrivals: below 1 burstier than Poisson, above 1 more even.
+    ramp_start
+        Requests per second at the beginning of a ramp.
+    trace
+        File with time stamps, whose pattern is stretched to the rate.
     requests
         Requests per level.
+    warmup_requests
+        Requests before each level, never counted.
+    request_timeout
+        How long one request may take, such as 90s or 10m.
+    slo
+        Bounds for the goodput in ms: ttft=200 tpot=50 e2e=5000.
+    extra
+        Further fields of every request, as a JSON object.
     processes
         Client processes; by default as many as the load needs.
     seed
@@ -58,17 +91,26 @@ def bench(
     """
     import asyncio
 
-    from flows.commands.bench import Asked, run_bench
+    from flows.commands.bench import Asked, read_extra, read_slo, run_bench
 
     levels = {"concurrency": concurrency, "request_rate": request_rate}
     if not concurrency and not request_rate:
         levels["concurrency"] = (1,)
+    when = {"kind": arrivals, "burstiness": burstiness, "start": ramp_start}
     workload = {
         "name": "bench",
         "dataset": dataset,
+        "file": None if file is None else str(file),
+        "prefix_groups": prefix_groups,
+        "prefix_len": prefix_len,
         "input_len": input_len,
         "output_len": output_len,
         "requests": requests,
+        "arrivals": {**when, "file": None if trace is None else str(trace)},
+        "warmup_requests": warmup_requests,
+        "request_timeout": request_timeout,
+        "slo": read_slo(slo),
+        "extra": read_extra(extra),
         **{name: value for name, value in levels.items() if value},
     }
     asked = Asked(url, backend, model, workload, seed, processes, out_file, as_json)

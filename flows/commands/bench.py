@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -24,6 +24,7 @@ from tasks.load.target import Level, Target
 _SHOWN = (
     "output_throughput",
     "request_throughput",
+    "request_goodput",
     "mean_ttft_ms",
     "p99_ttft_ms",
     "mean_tpot_ms",
@@ -77,11 +78,31 @@ async def run_bench(asked: Asked, out: Console, err: Console, stop: asyncio.Even
     return ExitStatus.NOTHING_FEASIBLE if failed else ExitStatus.OK
 
 
+def read_slo(bounds: Sequence[str]) -> dict[str, str]:
+    """Read bounds such as `ttft=200`; their values are for the workload to judge."""
+    parts = [bound.partition("=") for bound in bounds]
+    if any(not sign for _, sign, _ in parts):
+        raise InputError("--slo", [f"{' '.join(bounds)!r}: say ttft=200 tpot=50 e2e=5000, in ms"])
+    return {f"{name}_ms": value for name, _, value in parts}
+
+
+def read_extra(text: str) -> dict[str, object]:
+    """Read further fields of the requests."""
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise InputError("--extra", [f"{text!r} is not JSON: {error}"]) from error
+    if not isinstance(found, dict):
+        raise InputError("--extra", [f"{text!r} is not a JSON object"])
+    return found
+
+
 def _workload(fields: Mapping[str, object]) -> Workload:
     try:
         return Workload.model_validate(fields)
     except ValidationError as error:
-        raise InputError("bench", [line for _, line in describe(error, Workload)]) from error
+        lines = [line.removeprefix(".") for _, line in describe(error, Workload)]
+        raise InputError("bench", lines) from error
 
 
 def _tell(level: Level, progress: LoadProgress) -> None:

@@ -90,6 +90,7 @@ def plan_jobs(plan: Plan, folder: Path) -> list[Job]:
         Job(
             host=plan.target.host,
             port=plan.target.port,
+            tls=plan.target.tls,
             schedule=schedule,
             indices=indices,
             requests=plan.requests[indices.start :: indices.step],

@@ -19,8 +19,11 @@ Ours beyond that:
 
 | name | definition |
 | --- | --- |
+| `request_goodput` | requests a second that finished within the workload's `slo` |
+| `slo_attainment` | their share of all requests, failed ones included |
 | `failed` | requests that were sent and didn't finish |
 | `icl` | inter-chunk latency: the same gaps, one a chunk, however many tokens it brought |
+| `max_icl_ms` | the longest of them |
 | `first_token` | arrival of the first chunk with tokens, be its text empty or not - intended send |
 | `cached_tokens` | prompt tokens that the server says it had in its cache |
 | `steady_output_throughput` | tokens a second within the steady window, see `steady_window` |
@@ -34,8 +37,10 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
+from settings.workload import Slo
 from tasks.domain.measurement import RequestOutcome, RequestRecord
 
+FREE = Slo()
 _PERCENTILES = (90, 95, 99)
 _BRIEF = ("mean", "median", "p99")
 _NS_PER_MS = 1e6
@@ -78,10 +83,12 @@ def compute_metrics(
     records: Sequence[RequestRecord],
     concurrency: int | None = None,
     accept_length: float | None = None,
+    slo: Slo = FREE,
 ) -> dict[str, float]:
     """Compute every metric that the records of one run give; warm-up requests don't count.
 
-    `concurrency` is the closed loop's, None for the open loop; `accept_length` is the server's.
+    `concurrency` is the closed loop's, None for the open loop; `accept_length` is the server's,
+    used where the requests don't tell.
     """
     measured = [record for record in records if not record.warmup]
     finished = [record for record in measured if record.outcome is RequestOutcome.FINISHED]
@@ -89,6 +96,7 @@ def compute_metrics(
     metrics = _counts(measured, finished, duration_s)
     if duration_s > 0:
         metrics |= _rates(metrics, finished, duration_s)
+        metrics |= _goodput(measured, finished, duration_s, slo)
     chunks = chunks_of(measured)
     metrics |= _latencies(finished, chunks)
     metrics |= _peaks(measured, chunks)
@@ -232,6 +240,31 @@ def _rates(
     }
 
 
+def _goodput(
+    measured: Sequence[RequestRecord],
+    finished: Sequence[RequestRecord],
+    duration_s: float,
+    slo: Slo,
+) -> dict[str, float]:
+    if slo == FREE:
+        return {}
+    kept = sum(keeps(record, slo) for record in finished)
+    return {"request_goodput": kept / duration_s, "slo_attainment": kept / len(measured)}
+
+
+def keeps(record: RequestRecord, slo: Slo) -> bool:
+    """Whether a finished request is within every bound; one without a second token has no TPOT."""
+    bounds = (
+        (slo.ttft_ms, ttft_ns(record)),
+        (slo.tpot_ms, tpot_ns(record)),
+        (slo.e2e_ms, record.end_ns - record.intended_ns),
+    )
+    return all(
+        most_ms is None or value is None or value <= most_ms * _NS_PER_MS
+        for most_ms, value in bounds
+    )
+
+
 def _latencies(finished: Sequence[RequestRecord], chunks: Chunks) -> dict[str, float]:
     counted = chunks.follows & chunks.finished
     gaps, tokens = chunks.gaps[counted], chunks.tokens[counted]
@@ -244,6 +277,8 @@ def _latencies(finished: Sequence[RequestRecord], chunks: Chunks) -> dict[str, f
     for name, values in (("icl", gaps), ("first_token", np.array(first))):
         every = _statistics(name, values.astype(np.float64))
         found |= {key: value for key, value in every.items() if key.split("_")[0] in _BRIEF}
+    if gaps.size:
+        found["max_icl_ms"] = float(gaps.max()) / _NS_PER_MS
     return found
 
 

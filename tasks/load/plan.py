@@ -40,10 +40,12 @@ def plan_load(
     processes: int | None = None,
 ) -> Plan:
     """Draw prompts and times for one level; the target's vocabulary must be known."""
-    if target.vocab_size is None:
+    vocab_size = target.vocab_size
+    if vocab_size is None:
         raise ValueError("the vocabulary's size must be known before prompts are drawn")
-    schedule = plan_schedule(level, workload.requests, source)
-    prompts = make_prompts(workload, target.backend, target.vocab_size, source, workload.requests)
+    schedule = plan_schedule(level, workload.requests, source, workload.arrivals)
+    target = replace(target, extra={**target.extra, **workload.extra})
+    prompts = make_prompts(workload, target.backend, vocab_size, source, workload.requests)
     return Plan(
         target=target,
         schedule=schedule,

@@ -8,6 +8,7 @@ import numpy as np
 
 from settings.workload import Workload
 from tasks.domain.measurement import LevelResult
+from tasks.load.datasets import SHARING
 from tasks.load.drive import Driven, LoadProgress, Watch, drive
 from tasks.load.metrics import compute_metrics
 from tasks.load.plan import plan_load, plan_warmup, source_of
@@ -52,9 +53,15 @@ async def run_level(
     # The server's average counts from the last flush: without one it is of other runs too.
     asked = flushed and not driven.facts.stopped  # a server that hangs would be waited on again
     accepted = accept_length(await server_info(target)) if asked else None
-    metrics = compute_metrics(driven.records, level.concurrency, accepted)
+    metrics = compute_metrics(driven.records, level.concurrency, accepted, workload.slo)
     evidence = Evidence(
-        level, workload.requests, driven.records, metrics, driven.facts, driven.late_ms
+        level,
+        workload.requests,
+        driven.records,
+        metrics,
+        driven.facts,
+        driven.late_ms,
+        shares=workload.dataset in SHARING,
     )
     return LevelResult(
         workload=workload.name,

@@ -1,9 +1,17 @@
 """When each request is due: computed before the run, in ns after its start."""
 
+import json
+import math
 import random
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from settings.workload import Arrivals
+from tasks.domain.errors import InputError
 from tasks.load.target import Level
+
+POISSON = Arrivals()
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,24 +28,107 @@ class Schedule:
     slots: int
 
 
-def plan_schedule(level: Level, requests: int, random_source: random.Random) -> Schedule:
-    """Draw the times for a level: none for a concurrency, Poisson arrivals for a rate."""
+def plan_schedule(
+    level: Level, requests: int, random_source: random.Random, arrivals: Arrivals = POISSON
+) -> Schedule:
+    """Draw the times for a level: none for a concurrency, arrivals for a rate."""
     if level.concurrency is not None:
         return Schedule((0,) * requests, paced=False, slots=min(level.concurrency, requests))
     if level.request_rate is None:
         raise ValueError("a level needs a concurrency or a request rate")
-    return Schedule(poisson(level.request_rate, requests, random_source), paced=True, slots=0)
+    due_ns = arrive(arrivals, level.request_rate, requests, random_source)
+    return Schedule(due_ns, paced=True, slots=0)
+
+
+def arrive(
+    arrivals: Arrivals, rate_per_s: float, requests: int, random_source: random.Random
+) -> tuple[int, ...]:
+    """Draw the arrivals that a workload asks for. Raises `InputError` for an unreadable trace."""
+    match arrivals.kind:
+        case "constant":
+            return constant(rate_per_s, requests)
+        case "gamma":
+            return gamma(rate_per_s, requests, arrivals.burstiness, random_source)
+        case "ramp":
+            return ramp(arrivals.start, rate_per_s, requests)
+        case "trace":
+            return stretch(read_stamps(Path(arrivals.file or "")), rate_per_s, requests)
+        case _:
+            return poisson(rate_per_s, requests, random_source)
 
 
 def poisson(rate_per_s: float, requests: int, random_source: random.Random) -> tuple[int, ...]:
-    """Draw Poisson arrivals: exponential gaps of mean 1/rate, the first request at 0.
+    """Draw Poisson arrivals: exponential gaps of mean 1/rate, the first request at 0."""
+    return _summed(random_source.expovariate(rate_per_s) for _ in range(requests))
 
-    The times are sums from the start, so that no rounding or oversleeping adds up.
+
+def gamma(
+    rate_per_s: float, requests: int, burstiness: float, random_source: random.Random
+) -> tuple[int, ...]:
+    """Draw gaps of mean 1/rate from a gamma distribution; burstiness, its shape, 1 is Poisson.
+
+    The coefficient of variation of the gaps is 1 / sqrt(burstiness).
     """
+    scale = 1 / (rate_per_s * burstiness)
+    return _summed(random_source.gammavariate(burstiness, scale) for _ in range(requests))
+
+
+def constant(rate_per_s: float, requests: int) -> tuple[int, ...]:
+    """Space the requests evenly."""
+    return tuple(round(number / rate_per_s * 1e9) for number in range(requests))
+
+
+def ramp(start_per_s: float, end_per_s: float, requests: int) -> tuple[int, ...]:
+    """Let the rate grow (or fall) evenly with time, from the first request to the last.
+
+    Request k comes when the integral of the rate is k: r0 t + (r1 - r0) t^2 / (2 T) = k, with
+    T = 2 n / (r0 + r1), solved for t in the form that divides by no small difference.
+    """
+    growth = (end_per_s**2 - start_per_s**2) / requests
+    times_s = (
+        2 * k / (start_per_s + math.sqrt(start_per_s**2 + growth * k)) for k in range(requests)
+    )
+    return tuple(round(at_s * 1e9) for at_s in times_s)
+
+
+def stretch(stamps: Sequence[float], rate_per_s: float, requests: int) -> tuple[int, ...]:
+    """Take the first time stamps of a trace, and stretch them to a mean rate."""
+    if len(stamps) < requests:
+        fault = f"has {len(stamps)} time stamps; {requests} requests need as many"
+        raise InputError("arrivals.file", [fault])
+    ordered = sorted(stamps)[:requests]
+    length = ordered[-1] - ordered[0]
+    factor = (requests - 1) / rate_per_s / length if length > 0 else 0.0
+    return tuple(round((at - ordered[0]) * factor * 1e9) for at in ordered)
+
+
+def read_stamps(path: Path) -> list[float]:
+    """Read a trace: on each line a number, or a JSON object with `timestamp`."""
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError("arrivals.file", [f"{path}: {error}"]) from error
+    return [_stamp(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def _stamp(path: Path, number: int, line: str) -> float:
+    try:
+        found = json.loads(line)
+        stamp = float(found["timestamp"] if isinstance(found, dict) else found)
+    except (ValueError, TypeError, KeyError):
+        stamp = math.nan
+    if not math.isfinite(stamp):
+        fault = f"{path}, line {number}: {line[:60]!r} is neither a number nor has a timestamp"
+        raise InputError("arrivals.file", [fault])
+    return stamp
+
+
+def _summed(gaps_s: Iterable[float]) -> tuple[int, ...]:
+    """Times from gaps, the first at 0; sums from the start, so that no rounding adds up."""
     times, at_s = [], 0.0
-    for _ in range(requests):
+    for gap_s in gaps_s:
         times.append(round(at_s * 1e9))
-        at_s += random_source.expovariate(rate_per_s)
+        at_s += gap_s
     return tuple(times)
 
 

@@ -95,7 +95,8 @@ async def _ask(target: Target, method: str, path: str, timeout_s: float) -> Answ
 
 
 def _ask_now(target: Target, method: str, path: str, timeout_s: float) -> Answer:
-    connection = http.client.HTTPConnection(target.host, target.port, timeout=timeout_s)
+    speak = http.client.HTTPSConnection if target.tls else http.client.HTTPConnection
+    connection = speak(target.host, target.port, timeout=timeout_s)
     try:
         connection.request(method, target.path(path), headers=target.headers)
         response = connection.getresponse()

@@ -37,8 +37,9 @@ class Target:
             _ = self.url.port
         except ValueError as error:
             raise InputError("base_url", [f"{self.base_url!r}: {error}"]) from error
-        if self.url.scheme != "http" or not self.url.hostname:
-            raise InputError("base_url", [f"{self.base_url!r} is not of the form http://host:port"])
+        if self.url.scheme not in ("http", "https") or not self.url.hostname:
+            fault = f"{self.base_url!r} is not of the form http://host:port or https://host"
+            raise InputError("base_url", [fault])
 
     @property
     def url(self) -> SplitResult:
@@ -52,8 +53,13 @@ class Target:
 
     @property
     def port(self) -> int:
-        """TCP port; 80 where the URL names none."""
-        return self.url.port or 80
+        """TCP port; 80 or 443 where the URL names none."""
+        return self.url.port or (443 if self.tls else 80)
+
+    @property
+    def tls(self) -> bool:
+        """Whether to speak https; then the kernel's stamps are of no use."""
+        return self.url.scheme == "https"
 
     @property
     def headers(self) -> dict[str, str]:

@@ -31,6 +31,10 @@ MOST_LATE_SHARE = 0.05
 LEAST_LATE_MS = 2.0
 """Lateness below this is never held against a run."""
 
+LEAST_STALL_MS = 2000.0
+STALL_OVER_USUAL = 50
+"""A stall is a gap between two chunks that is so long, and so many times the median gap."""
+
 MOST_RATE_ERROR = 0.01
 LEAST_IN_FLIGHT_SHARE = 0.9
 MOST_MERGED_SHARE = 0.01
@@ -45,7 +49,10 @@ Findings = Iterable[str | None]
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that a verdict rests on; `late_ms` is how late each request was sent."""
+    """Everything that a verdict rests on; `late_ms` is how late each request was sent.
+
+    `shares` says that the prompts have beginnings in common, which a prefix cache may find.
+    """
 
     level: Level
     asked_requests: int
@@ -53,6 +60,7 @@ class Evidence:
     metrics: Mapping[str, float]
     facts: CaptureFacts
     late_ms: Sequence[float]
+    shares: bool = False
 
     @property
     def finished(self) -> list[RequestRecord]:
@@ -85,6 +93,7 @@ def _doubtful(evidence: Evidence) -> Findings:
     yield _cut_short(evidence)
     yield _other_length(evidence)
     yield _too_few(evidence)
+    yield _stalled(evidence)
     yield _late(evidence)
     yield _rate_missed(evidence)
     yield _slots_empty(evidence)
@@ -170,6 +179,15 @@ def _too_few(evidence: Evidence) -> str | None:
     return f"too few requests: {evidence.asked_requests} never fill {slots} slots"
 
 
+def _stalled(evidence: Evidence) -> str | None:
+    """Name the longest silence within a stream, where it is far out of the ordinary."""
+    longest_ms = evidence.metrics.get("max_icl_ms", 0.0)
+    usual_ms = evidence.metrics.get("median_icl_ms", 0.0)
+    if longest_ms < max(LEAST_STALL_MS, STALL_OVER_USUAL * usual_ms):
+        return None
+    return f"a stream stood still for {longest_ms / 1e3:.1f} s"
+
+
 def _late(evidence: Evidence) -> str | None:
     """Late sends: in the open loop they distort the arrivals, in the closed one they idle slots."""
     if not evidence.late_ms or not evidence.finished:
@@ -233,6 +251,8 @@ def _queue_grows(evidence: Evidence) -> str | None:
 
 
 def _cache_warm(evidence: Evidence) -> str | None:
+    if evidence.shares:
+        return None
     cached, total = evidence.metrics["cached_tokens"], evidence.metrics["total_input_tokens"]
     if not total or cached <= MOST_CACHED_SHARE * total or cached <= 2 * len(evidence.finished):
         return None

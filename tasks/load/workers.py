@@ -45,6 +45,7 @@ class Job:
     timeout_s: float
     path: Path
     plain: Mapping[str, object] | None = None
+    tls: bool = False
 
     def encode(self) -> bytes:
         """The job in the form that the program reads."""
@@ -52,6 +53,7 @@ class Job:
         head = {
             "host": self.host,
             "port": self.port,
+            "tls": self.tls,
             "paced": self.schedule.paced,
             "slots": self.schedule.slots,
             "preconnect": self.preconnect,

@@ -135,6 +135,7 @@ def _latencies() -> Iterable[Column]:
         for name in _BRIEF:
             text = f"{meaning}: {_STATISTICS[name]}."
             yield _ours(f"{name}_{latency}_ms", "ms", text, formula)
+    yield _ours("max_icl_ms", "ms", "Longest gap between two chunks of a request.", "chunk gap")
 
 
 METRICS: tuple[Column, ...] = (
@@ -148,6 +149,18 @@ METRICS: tuple[Column, ...] = (
     _bench("input_throughput", "tokens/s", "Prompt rate.", "total_input_tokens / duration"),
     _bench("output_throughput", "tokens/s", "Output rate.", "total_output_tokens / duration"),
     _bench("total_throughput", "tokens/s", "Both.", "input_throughput + output_throughput"),
+    _bench(
+        "request_goodput",
+        "1/s",
+        "Requests a second that kept the workload's `slo`; null without one.",
+        "requests within the slo / duration",
+    ),
+    _bench(
+        "slo_attainment",
+        "",
+        "Share of all measured requests, failed ones included, that kept the workload's `slo`.",
+        "requests within the slo / (completed + failed)",
+    ),
     _ours("steady_output_throughput", "tokens/s", "Output rate within the steady window."),
     _bench("concurrency", "requests", "Mean requests in flight.", "sum of E2E / duration"),
     _bench("accept_length", "tokens", "Tokens per verification step, the bonus token included."),

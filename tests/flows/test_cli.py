@@ -147,6 +147,9 @@ def test_commands_that_need_no_flow_import_no_prefect(nights: tuple[str, str]):
         (["clean", "--policy", "some"], 'sglang-sweep: Invalid value "some" for --policy.'),
         (["bench", "nonsense"], "base_url: 'nonsense' is not of the form http://host:port"),
         (["bench", "http://x:1", "--requests", "0"], "bench: requests: 0 is not valid"),
+        (["bench", "http://x:1", "--slo", "ttft"], "--slo: 'ttft': say ttft=200"),
+        (["bench", "http://x:1", "--extra", "[1]"], "--extra: '[1]' is not a JSON object"),
+        (["bench", "http://x:1", "--dataset", "file"], "bench: file: missing; the dataset file"),
         (
             ["bench", "http://x:1", "--concurrency", "1", "--request-rate", "1"],
             "bench: give either concurrency or request_rate",

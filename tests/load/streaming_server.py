@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import json
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Mapping
@@ -54,8 +55,15 @@ class Generation:
 class StreamingServer:
     """Serves on a free port of the loopback interface while its context is entered."""
 
-    def __init__(self, behaviour: Behaviour = Behaviour()) -> None:
+    def __init__(
+        self,
+        behaviour: Behaviour = Behaviour(),
+        address: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self.behaviour = behaviour
+        self.address = address
+        self.tls = tls
         self.generations: list[Generation] = []
         self.flushes = 0
         self.connections = 0
@@ -64,7 +72,7 @@ class StreamingServer:
         self._asked = asyncio.Event()
 
     async def __aenter__(self) -> "StreamingServer":
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, self.address, 0, ssl=self.tls)
         self.port = self._server.sockets[0].getsockname()[1]
         return self
 
@@ -73,7 +81,8 @@ class StreamingServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        name = f"[{self.address}]" if ":" in self.address else self.address
+        return f"{'https' if self.tls else 'http'}://{name}:{self.port}"
 
     async def until(self, count: int) -> None:
         """Wait until that many generations were asked for."""

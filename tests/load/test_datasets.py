@@ -1,8 +1,18 @@
 import random
 
+import pytest
+
 from settings.workload import Workload
-from tasks.load.datasets import make_prompts, ordinary_ids, sentences, vocabulary
+from tasks.domain.errors import InputError
+from tasks.load.datasets import (
+    check_files,
+    make_prompts,
+    ordinary_ids,
+    sentences,
+    vocabulary,
+)
 from tasks.load.plan import source_of
+from tasks.load.prompts import read_prompts
 from tasks.load.target import Level
 
 
@@ -72,3 +82,74 @@ def test_chat_gets_random_words_for_random_tokens():
 def test_the_prose_has_a_sentence_a_line():
     assert len(sentences()) > 100
     assert all(line.endswith((".", "?")) for line in sentences())
+
+
+def test_questions_share_the_prefixes_of_their_groups():
+    what = workload(dataset="shared-prefix", prefix_groups=3, prefix_len=50, input_len=7)
+    prompts = draw(what, count=40)
+    assert {len(prompt) for prompt in prompts} == {57}
+    assert len({tuple(prompt[:50]) for prompt in prompts}) == 3
+    assert len({tuple(prompt[50:]) for prompt in prompts}) == 40
+    assert {tuple(p[:50]) for p in prompts}.isdisjoint(tuple(p[:50]) for p in draw(what, seed=2))
+
+
+def test_where_only_text_can_be_sent_prefixes_are_words():
+    what = workload(dataset="shared-prefix", prefix_groups=2, prefix_len=50, input_len=7)
+    prompts = draw(what, "openai-chat", count=20)
+    assert len({" ".join(prompt.split()[:38]) for prompt in prompts}) == 2
+
+
+SHAREGPT = (
+    '[{"conversations": [{"from": "gpt", "value": "Hi"}, {"from": "human", "value": "one"}]},'
+    ' {"conversations": [{"from": "human", "value": "two"}]}]'
+)
+LINES = (
+    '{"prompt": "one"}\n\n{"messages": [{"role": "system", "content": "be kind"},'
+    ' {"role": "user", "content": "two"}]}\n"three"\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "prompts"), [(SHAREGPT, ["one", "two"]), (LINES, ["one", "two", "three"])]
+)
+def test_prompts_come_from_a_file(text, prompts, tmp_path):
+    path = tmp_path / "prompts"
+    path.write_text(text)
+    assert read_prompts(path) == prompts
+    what = workload(dataset="file", file=str(path))
+    drawn = draw(what, count=2 * len(prompts))
+    assert sorted(drawn) == sorted([*prompts, *prompts])
+    assert set(drawn[: len(prompts)]) == set(prompts)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("", "holds no prompt"),
+        ("[1, 2", "the array: not JSON"),
+        ('{"prompt": "one"}\n{"prompt"', "line 2: not JSON"),
+        ('{"prompt": "one"}\n{"question": "two"}', "line 2: expected a text"),
+        ('[{"messages": [{"role": "assistant", "content": "x"}]}]', "entry 0: expected"),
+    ],
+)
+def test_an_unreadable_file_is_named_with_its_place(text, fault, tmp_path):
+    path = tmp_path / "prompts"
+    path.write_text(text)
+    with pytest.raises(InputError, match=fault):
+        read_prompts(path)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"file: .*none: No such file"):
+        read_prompts(tmp_path / "none")
+
+
+def test_files_are_checked_before_anything_starts(tmp_path):
+    trace = tmp_path / "trace"
+    trace.write_text("1\n2\n")
+    arrivals = {"kind": "trace", "file": str(trace)}
+    check_files(workload())
+    with pytest.raises(InputError, match="No such file"):
+        check_files(workload(dataset="file", file=str(tmp_path / "none")))
+    with pytest.raises(InputError, match="2 time stamps; 3 requests"):
+        check_files(workload(concurrency=[], request_rate=[1], requests=3, arrivals=arrivals))

@@ -3,6 +3,7 @@ import math
 import pytest
 
 from settings.metric_names import LOAD_METRIC_NAMES
+from settings.workload import Slo
 from tasks.domain.measurement import RequestOutcome
 from tasks.load.metrics import (
     accepted,
@@ -212,3 +213,21 @@ def test_no_steady_window():
 def test_duration():
     assert duration_of([]) == 0
     assert duration_of([ONE, TWO]) == pytest.approx(0.036)
+
+
+def test_goodput_counts_what_keeps_every_bound():
+    quick = record(0, chunks={100: 1, 120: 2, 140: 3}, first_text_ns=100 * MS)
+    slow_start = record(1, chunks={300: 1, 320: 2, 340: 3}, first_text_ns=300 * MS)
+    slow_tokens = record(2, chunks={100: 1, 200: 2, 300: 3}, first_text_ns=100 * MS)
+    lost = record(3, outcome=RequestOutcome.CUT, end_ms=1000)
+    records = [quick, slow_start, slow_tokens, lost]
+    metrics = compute_metrics(records, 4, slo=Slo(ttft_ms=200, tpot_ms=20))
+    assert (metrics["request_goodput"], metrics["slo_attainment"]) == (1.0, 0.25)
+    metrics = compute_metrics(records, 4, slo=Slo(e2e_ms=320))
+    assert metrics["request_goodput"] == 2.0
+    assert "request_goodput" not in compute_metrics(records, 4)
+
+
+def test_the_longest_gap_is_told():
+    assert compute_metrics([record(chunks={0: 1, 5: 2, 80: 3, 81: 4})])["max_icl_ms"] == 75.0
+    assert "max_icl_ms" not in compute_metrics([record(chunks={0: 1})])

@@ -57,10 +57,14 @@ def test_key_path_and_extra_fields():
     assert "secret" not in repr(target)
 
 
-@pytest.mark.parametrize("url", ["gpu-box:30000", "https://gpu-box", "http://", ""])
+@pytest.mark.parametrize("url", ["gpu-box:30000", "ftp://gpu-box", "http://", ""])
 def test_a_url_that_cannot_be_loaded_is_named(url):
     with pytest.raises(InputError, match="not of the form http://host:port"):
         Target(url)
+
+
+def test_the_port_of_https_is_443():
+    assert (Target("https://gpu-box").port, Target("https://gpu-box").tls) == (443, True)
 
 
 def test_the_port_of_http_is_80():

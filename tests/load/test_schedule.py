@@ -3,7 +3,19 @@ from itertools import pairwise
 
 import pytest
 
-from tasks.load.schedule import Schedule, plan_schedule, poisson, share
+from settings.workload import Arrivals
+from tasks.domain.errors import InputError
+from tasks.load.schedule import (
+    Schedule,
+    constant,
+    gamma,
+    plan_schedule,
+    poisson,
+    ramp,
+    read_stamps,
+    share,
+    stretch,
+)
 from tasks.load.target import Level
 
 
@@ -63,3 +75,70 @@ def test_times_follow_their_requests():
 def test_no_process_without_a_slot():
     assert len(share(Schedule((0,) * 9, paced=False, slots=2), 8)) == 2
     assert len(share(Schedule((0, 1), paced=True, slots=0), 8)) == 2
+
+
+def gaps_s(times):
+    return [(after - before) / 1e9 for before, after in pairwise(times)]
+
+
+def test_constant_arrivals_are_even():
+    assert constant(4.0, 4) == (0, 250_000_000, 500_000_000, 750_000_000)
+
+
+@pytest.mark.parametrize("burstiness", [0.25, 1.0, 4.0])
+def test_gamma_arrivals_keep_the_rate_and_are_as_bursty_as_asked(burstiness):
+    gaps = gaps_s(gamma(100.0, 20_000, burstiness, random.Random(1)))
+    mean = sum(gaps) / len(gaps)
+    deviation = (sum((gap - mean) ** 2 for gap in gaps) / len(gaps)) ** 0.5
+    assert mean == pytest.approx(0.01, rel=0.05)
+    assert deviation / mean == pytest.approx(burstiness**-0.5, rel=0.05)
+
+
+def test_a_ramp_grows_evenly_from_rate_to_rate():
+    times = ramp(10.0, 30.0, 200)
+    assert times[0] == 0
+    assert times[-1] / 1e9 == pytest.approx(2 * 200 / 40, rel=0.01)
+    gaps = gaps_s(times)
+    assert (1 / gaps[0], 1 / gaps[-1]) == (pytest.approx(10, rel=0.1), pytest.approx(30, rel=0.1))
+    half = sum(at < 5e9 for at in times)  # the rate is 20 by then: 75 have come
+    assert half == pytest.approx(75, abs=1)
+
+
+def test_a_ramp_may_fall():
+    gaps = gaps_s(ramp(30.0, 10.0, 200))
+    assert gaps == sorted(gaps)
+
+
+def test_a_trace_keeps_its_pattern_at_another_rate(tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text('{"timestamp": 1000, "input_length": 5}\n1300\n\n{"timestamp": 2000}\n9000\n')
+    assert read_stamps(path) == [1000, 1300, 2000, 9000]
+    assert stretch(read_stamps(path), 2.0, 3) == (0, 300_000_000, 1_000_000_000)
+    arrivals = Arrivals(kind="trace", file=str(path))
+    schedule = plan_schedule(Level(request_rate=2.0), 3, random.Random(1), arrivals)
+    assert schedule.due_ns == (0, 300_000_000, 1_000_000_000)
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("1\nsoon\n", "line 2: 'soon' is neither a number nor has a timestamp"),
+        ('{"time": 3}', "line 1"),
+        ("NaN", "line 1"),
+        ("1\n2\n", "has 2 time stamps; 3 requests need as many"),
+    ],
+)
+def test_a_bad_trace_is_named(text, fault, tmp_path):
+    path = tmp_path / "trace.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError, match=fault):
+        stretch(read_stamps(path), 1.0, 3)
+
+
+def test_a_trace_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"arrivals\.file: .*No such file"):
+        read_stamps(tmp_path / "none")
+
+
+def test_stamps_that_are_all_one_come_at_once():
+    assert stretch([5.0, 5.0], 1.0, 2) == (0, 0)

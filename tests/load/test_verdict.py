@@ -209,3 +209,20 @@ def test_grave_reasons_come_first():
     verdict = judge(evidence(one_after_the_other(20), facts=facts, asked=30))
     assert verdict.validity is Validity.INVALID
     assert [reason.split()[0] for reason in verdict.reasons] == ["server", "the"]
+
+
+def test_a_stall_is_named():
+    stalled = record(9, chunks={20: 1, 30: 2, 10_030: 3, 10_040: 4}, requested_tokens=4)
+    verdict = judge(evidence([*one_after_the_other(8), stalled]))
+    assert verdict.validity is Validity.SUSPECT
+    assert "a stream stood still for 10.0 s" in verdict.reasons
+
+
+def test_a_slow_server_does_not_stall():
+    assert judge(evidence([answered(0, itl_ms=3000)])).reasons == ()
+
+
+def test_prompts_that_share_their_beginning_are_found_in_the_cache():
+    warm = [answered(i, sent_ms=50 * i, cached_tokens=40) for i in range(8)]
+    assert "prefix cache" in judge(evidence(warm)).reasons[0]
+    assert judge(replace(evidence(warm), shares=True)).reasons == ()

@@ -157,7 +157,12 @@ def test_the_schema_is_a_form():
             target = models[field["$ref"].rpartition("/")[2]] if "$ref" in field else field
             assert field.get("description") or target["description"], f"{model}.{name}"
             assert target["title"], f"{model}.{name}"
-    assert models["Workload"]["properties"]["dataset"]["enum"] == ["random", "text"]
+    assert models["Workload"]["properties"]["dataset"]["enum"] == [
+        "random",
+        "text",
+        "shared-prefix",
+        "file",
+    ]
     assert models["Objective"]["properties"]["goal"]["enum"] == ["maximize", "minimize"]
 
 

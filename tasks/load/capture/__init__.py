@@ -9,11 +9,11 @@ Input:  u32 length and a JSON job, then the bytes of the requests one after the 
         `go ` and twenty digits: the start in CLOCK_MONOTONIC nanoseconds. Then, if ever,
         `stop <reason>`. The end of the input means that the parent is gone: the program ends at
         once.
-Job:    `host`, `port`, `paced` (open loop: requests have their own times), `slots` (most requests
-        in flight, 0 = any number), `preconnect` (connections that stand before the start),
-        `timeout_s` (of one request), `path` (the file for the streams), `plain` (`key`, `sign`,
-        `silent`, see `plain.Plain`; or null), `requests` (a list of index, ns after the start,
-        length in bytes).
+Job:    `host`, `port`, `tls` (https), `paced` (open loop: requests have their own times), `slots`
+        (most requests in flight, 0 = any number), `preconnect` (connections that stand before the
+        start), `timeout_s` (of one request), `path` (the file for the streams), `plain` (`key`,
+        `sign`, `silent`, `uncounted`, see `plain.Plain`; or null), `requests` (a list of index,
+        ns after the start, length in bytes).
 Output: `{"event": "ready"}`, `{"event": "progress", ...}` twice a second, `{"event": "end", ...}`.
         The streams go to the file at `path`, each as it ends, in the layout of `stream.HEADER`.
 """

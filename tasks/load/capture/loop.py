@@ -13,7 +13,6 @@ import errno
 import os
 import select
 import socket
-import struct
 import sys
 from array import array
 from collections import deque
@@ -21,13 +20,12 @@ from collections.abc import Callable
 from time import sleep
 from typing import Any, BinaryIO
 
-from .plain import COMMA, EVENT_END, EVENT_LINES, NEWLINE, Plain
+from .plain import Plain
+from .reading import kernel_reader
 from .stream import (
     ABANDONED,
-    CHUNKED,
     COMPLETE,
     EOF,
-    LAST_CHUNK,
     REFUSED,
     RESET,
     TIMEOUT,
@@ -42,12 +40,9 @@ from .stream import (
 TICK_NS = 500_000_000
 CLOCK_STEP_NS = 100_000
 SO_TIMESTAMPNS: int = getattr(socket, "SO_TIMESTAMPNS", 35)
-_TIMESPEC = struct.Struct("@ll").unpack_from
-_READ_BYTES = 1 << 15
-_ANCILLARY_BYTES = 64
 _BATCH = 64  # events handled between two looks at what is due
 _IN, _OUT = 1, 4  # EPOLLIN and EPOLLOUT
-_LAST_CHUNK_BYTES = len(LAST_CHUNK)
+_TLS_WAITS = (2, 3)  # ssl.SSL_ERROR_WANT_READ and _WRITE
 _FINE_WAIT_NS = 3_000_000
 _MOST_NAP_NS = 1_000_000
 _NAPS_PER_GAP = 16
@@ -85,7 +80,13 @@ class Loop:
         self.stopped = ""
         self.abandon = False
         self.tick = self.wake = self.nap = self.told_reads = 0
-        self.read = self._reader()
+        self.host: str = job["host"]
+        self.shake_hands: Callable[[Connection], bool] | None = None
+        self.read = kernel_reader(self)
+        if job.get("tls"):
+            from .tls import speak_tls  # not for nothing: it takes longer than all the rest
+
+            speak_tls(self)
 
     # -- life
 
@@ -132,7 +133,7 @@ class Loop:
         """Do what is due: send, time out, write out, tell; and find out when something will be."""
         if self.abandon:
             for connection in list(self.connections.values()):
-                self._lose(connection, ABANDONED, self.stopped)
+                self.lose(connection, ABANDONED, self.stopped)
         self._dispatch(now)
         self._expire(now)
         self._keep()
@@ -211,7 +212,7 @@ class Loop:
 
     def _open(self) -> Connection:
         if self.where is None:
-            self._refused(errno.ECONNREFUSED)
+            self.refused(errno.ECONNREFUSED)
             raise OSError(errno.EHOSTUNREACH, self.nowhere)
         family, address = self.where
         sock = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
@@ -221,7 +222,7 @@ class Loop:
         status = sock.connect_ex(address)
         if status not in (0, errno.EINPROGRESS):
             sock.close()
-            self._refused(status)
+            self.refused(status)
             raise OSError(status, os.strerror(status))
         connection = Connection(sock)
         self.connections[connection.fd] = connection
@@ -236,23 +237,27 @@ class Loop:
             stream.sent = now_ns()
         try:
             sent = connection.sock.send(rest or stream.request)
-        except BlockingIOError:
-            sent = 0
         except OSError as error:
-            self._lose(connection, RESET, error.strerror or str(error))
-            return
+            tls_waits = self.shake_hands is not None and error.errno in _TLS_WAITS
+            if not tls_waits and not isinstance(error, BlockingIOError):
+                self.lose(connection, RESET, error.strerror or str(error))
+                return
+            sent = 0
         connection.unsent = (rest or memoryview(stream.request))[sent:]
         if bool(rest) != bool(connection.unsent):
             self.poll.modify(connection.fd, _IN | _OUT if connection.unsent else _IN)
 
-    def _writable(self, connection: Connection) -> None:
+    def writable(self, connection: Connection) -> None:
+        """Send, or go on with connecting."""
         if connection.connected and connection.stream is not None:
             self._send(connection, connection.stream)
             return
         status = connection.sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if status:
-            self._refused(status)
-            self._lose(connection, REFUSED, os.strerror(status))
+            self.refused(status)
+            self.lose(connection, REFUSED, os.strerror(status))
+            return
+        if self.shake_hands is not None and not self.shake_hands(connection):
             return
         connection.connected = True
         self.poll.modify(connection.fd, _IN)
@@ -261,7 +266,7 @@ class Loop:
         else:
             self._send(connection, connection.stream)
 
-    def _refused(self, status: int) -> None:
+    def refused(self, status: int) -> None:
         """Nobody listens any more: what is in flight may end, but nothing new is sent."""
         if status == errno.ECONNREFUSED and self.start and not self.stopped:
             self.stopped = "refused"
@@ -274,67 +279,13 @@ class Loop:
             self._listen(fd)
             return
         if not connection.connected or mask & _OUT:
-            self._writable(connection)
+            self.writable(connection)
         if mask & ~_OUT and connection.connected and fd in self.connections:
             self.read(connection)
 
-    def _reader(self) -> Callable[[Connection], None]:
-        """The function that reads a socket once: it runs for every token, hence no lookups."""
-        complete, plain = self._complete, self.plain
-
-        def read(connection: Connection) -> None:
-            stream = connection.stream
-            try:
-                piece, ancillary, _, _ = connection.recvmsg(_READ_BYTES, _ANCILLARY_BYTES)
-            except BlockingIOError:
-                return
-            except OSError as error:
-                self._lose(connection, RESET, error.strerror or str(error))
-                return
-            if not piece or stream is None:
-                self._lose(connection, EOF, "the server closed the connection")
-                return
-            if ancillary:
-                seconds, nanoseconds = _TIMESPEC(ancillary[0][2])
-                arrived = seconds * 1_000_000_000 + nanoseconds + self.offset
-            else:
-                arrived = now_ns()
-                self.unstamped += 1
-            self.last_arrival = arrived
-            if stream.brief and plain is not None:
-                if stream.rest:
-                    piece, stream.rest = stream.rest + piece, b""
-                at = piece.rfind(plain.key)
-                if at > 0 and plain.sign in piece and piece.endswith(EVENT_END):
-                    at += len(plain.key)
-                    if piece.count(NEWLINE) == EVENT_LINES:
-                        try:  # as `Plain.count` does, for the usual single event
-                            count = int(piece[at : piece.find(COMMA, at)])
-                        except ValueError:
-                            pass
-                        else:
-                            append = stream.counted.append
-                            append(arrived)
-                            append(count)
-                            return
-                piece = plain.count(stream, piece, arrived)
-                if not piece:
-                    return
-            stream.pieces.append(piece)
-            stream.times.append(arrived)
-            if plain is not None:
-                stream.brief = plain.speaks(piece)
-            if stream.frame == CHUNKED and len(piece) >= _LAST_CHUNK_BYTES:
-                if piece.endswith(LAST_CHUNK):  # as `Stream.ended` says, without the call
-                    complete(connection, stream, arrived)
-            elif stream.ended():
-                complete(connection, stream, arrived)
-
-        return read
-
     # -- ending
 
-    def _complete(self, connection: Connection, stream: Stream, arrived: int) -> None:
+    def complete(self, connection: Connection, stream: Stream, arrived: int) -> None:
         connection.stream = None
         if stream.keep_alive and not connection.unsent:
             self._rest(connection)
@@ -346,7 +297,7 @@ class Loop:
         connection.waited = True
         self.idle.append(connection)
 
-    def _lose(self, connection: Connection, ending: int, error: str) -> None:
+    def lose(self, connection: Connection, ending: int, error: str) -> None:
         """A connection is gone; its stream ends with it, or starts anew where that is fair."""
         self._drop(connection)
         stream, connection.stream = connection.stream, None
@@ -387,7 +338,7 @@ class Loop:
             self.deadlines.popleft()
             if stream.ending < 0:
                 connection = next(c for c in self.connections.values() if c.stream is stream)
-                self._lose(connection, TIMEOUT, f"no end after {self.timeout_ns / 1e9:g} s")
+                self.lose(connection, TIMEOUT, f"no end after {self.timeout_ns / 1e9:g} s")
 
     def _keep(self) -> None:
         """Write out what has ended, and let go of its memory."""
