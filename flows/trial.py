@@ -171,7 +171,11 @@ async def _attempted(
         page = _page(now, order.remedies, made)
         run = launch_server(order, now.site, DOCTOR, page, return_state=True)
         launched = await outcome_of(run, Launched)
-        attempt = replace(launched.attempt, ended=tuple(kill.record() for kill in cleaned.ended))
+        attempt = replace(
+            launched.attempt,
+            ended=tuple(kill.record() for kill in cleaned.ended),
+            removed=tuple(map(str, cleaned.removed)),
+        )
         result = replace(result, attempts=(*result.attempts, attempt))
         if launched.attempt.diagnosis is None:
             result = await measure(now, result, order, launched.launch)

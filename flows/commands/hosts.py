@@ -72,7 +72,8 @@ async def clean_host(
             out.print("waiting for those in the way ...")
         async with hold(host, "sglang-sweep clean", uuid.uuid4().hex, settings.lease, 0.0):
             cleaned = await clean(host, chosen)
-        out.print(f"clean after {cleaned.took_s:.1f} s, {len(cleaned.ended)} ended")
+        removed = f", {len(cleaned.removed)} leftovers removed" if cleaned.removed else ""
+        out.print(f"clean after {cleaned.took_s:.1f} s, {len(cleaned.ended)} ended{removed}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ class Attempt:
     """One launch within a trial: what was started, with which remedies, and how it ended.
 
     Times are UTC seconds since the epoch; `ready_s` is the time from the launch to ready. `ended`
-    are the processes that had to go before it.
+    are the processes that had to go before it, `removed` what dead launches of ours had left.
     """
 
     number: int
@@ -105,6 +105,7 @@ class Attempt:
     diagnosis: Diagnosis | None = None
     folder: str = ""
     ended: tuple[EndedProcess, ...] = ()
+    removed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

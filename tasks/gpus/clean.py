@@ -23,7 +23,7 @@ from tasks.gpus.plan import (
     name_them,
     plan_cleanup,
 )
-from tasks.hosts.host import Host, HostProcess
+from tasks.hosts.host import Host, HostProcess, Leftover
 
 IDLE_MIB = 1024
 """Memory that a GPU nobody uses may have taken: driver, ECC and page tables stay well below."""
@@ -44,22 +44,28 @@ POLL_S = 0.2
 class Sight:
     """A host at one moment: who is there, and the GPUs; None where nvidia-smi doesn't answer.
 
-    `unseen` are those whom the driver knows to have GPU memory and whom /proc doesn't show.
+    `unseen` are those whom the driver knows to have GPU memory and whom /proc doesn't show,
+    `leftovers` what our dead launches have left.
     """
 
     processes: tuple[HostProcess, ...]
     gpus: tuple[GpuFacts, ...] | None
     unseen: tuple[GpuApp, ...] = ()
+    leftovers: tuple[Leftover, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """What cleaning took: who was ended and why, how long until clean, and the GPUs then."""
+    """What cleaning took: who was ended and why, how long until clean, and the GPUs then.
+
+    `removed` is what our dead launches had left.
+    """
 
     policy: Policy
     ended: tuple[Kill, ...]
     took_s: float
     gpus: tuple[GpuFacts, ...] = ()
+    removed: tuple[Leftover, ...] = ()
 
 
 def allowed_policy(name: str, settings: HostSettings, policy: Policy | None = None) -> Policy:
@@ -135,8 +141,9 @@ def protection_on(host: Host) -> Protection:
 async def plan_for(host: Host, policy: Policy | None = None) -> tuple[Plan, Sight]:
     """Look and decide, touching nothing."""
     chosen = allowed_policy(host.name, host.settings, policy)
-    sight = await look_closely(host)
-    return plan_cleanup(sight.processes, chosen, protection_on(host)), sight
+    sight, left = await asyncio.gather(look_closely(host), host.leftovers())
+    plan = plan_cleanup(sight.processes, chosen, protection_on(host))
+    return plan, replace(sight, leftovers=left)
 
 
 async def free(host: Host, plan: Plan, grace_s: float) -> tuple[Kill, ...]:
@@ -180,8 +187,9 @@ async def clean(
         plan = plan_cleanup(sight.processes, plan.policy, protection_on(host))
         if moved(reference, sight):
             reference, changed = sight, time.monotonic()
+    removed = await host.remove_leftovers()
     took_s = time.monotonic() - started
-    return Cleaned(plan.policy, tuple(ended), took_s, sight.gpus or ())
+    return Cleaned(plan.policy, tuple(ended), took_s, sight.gpus or (), removed)
 
 
 def in_the_way(plan: Plan, sight: Sight, still_s: float) -> list[str]:

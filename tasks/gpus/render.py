@@ -18,14 +18,14 @@ from tasks.hosts.host import HostProcess
 
 def plan_view(host: str, plan: Plan, sight: Sight, *, nested: bool = False) -> RenderableType:
     """Show who would be ended, who stays and why, and how much of each GPU is taken."""
-    parts = [*_processes(host, plan), *_unseen(sight, nested)]
+    parts = [*_processes(host, plan), *_leftovers(sight), *_unseen(sight, nested)]
     return Group(*parts, *([_memory(sight.gpus)] if sight.gpus else []))
 
 
 def _processes(host: str, plan: Plan) -> Iterable[RenderableType]:
     rows: list[Kill | Spare] = [*plan.kills, *plan.spares]
     if not rows:
-        yield Text(f"{host}: nobody holds the GPUs, and nothing of ours is left there.")
+        yield Text(f"{host}: nobody holds the GPUs, and nothing of ours runs there.")
         return
     yield Text(f"{host}: policy {plan.policy}", style="bold")
     rows.sort(key=lambda row: (_deed(row), row.reason, row.process.pid))
@@ -107,6 +107,12 @@ def _ranges(numbers: Sequence[int]) -> str:
         else:
             runs.append([number])
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
+
+
+def _leftovers(sight: Sight) -> Iterable[RenderableType]:
+    for left in sight.leftovers:
+        deed = "move aside" if left.kind == "build lock" else "remove"
+        yield Text.assemble((deed, "red"), f": {left}")
 
 
 def _unseen(sight: Sight, nested: bool) -> Iterable[RenderableType]:

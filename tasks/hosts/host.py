@@ -89,6 +89,24 @@ class HostProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class Leftover:
+    """What a dead launch has left outside its folder; `mark` is the launch's.
+
+    `kind` is `shared memory` (a file of /dev/shm), `segment` (of System V, by its number) or
+    `build lock`.
+    """
+
+    kind: str
+    name: str
+    mark: str
+    bytes: int
+
+    def __str__(self) -> str:
+        """In words: `shared memory /dev/shm/psm_1, left by our run n/abc/1/`."""
+        return f"{self.kind} {self.name}, left by our run {self.mark}"
+
+
+@dataclass(frozen=True, slots=True)
 class Ended:
     """What was ended, and what is still there in spite of SIGKILL."""
 
@@ -123,6 +141,11 @@ class Host:
     def launch_folder(self, mark: str) -> str:
         """Where the files of the launch with this marker lie."""
         return f"{self.run_folder}/launches/{mark.rstrip('/')}"
+
+    @property
+    def _traces(self) -> str:
+        """Where it is written down what launches have made outside their folders."""
+        return f"{self.run_folder}/traces"
 
     def expand(self, path: str) -> str:
         """Replace a leading `~` by the home on the host."""
@@ -275,6 +298,7 @@ class Host:
             "lease_s": lease_s,
             "grace_s": grace_s,
             "order": uuid.uuid4().hex,
+            "traces": f"{self._traces}/{mark.strip('/').replace('/', '_')}.json",
         }
         await self.ask("start", request)
 
@@ -329,6 +353,16 @@ class Host:
         devices, launches = self.expand(self.settings.devices), self.launch_folder("")
         answer = await self.ask("occupants", {"devices": devices, "launches": launches})
         return [_process(item) for item in answer["processes"]]
+
+    async def leftovers(self) -> tuple[Leftover, ...]:
+        """What our dead launches have left outside their folders."""
+        answer = await self.ask("leftovers", {"folder": self._traces})
+        return tuple(Leftover(**item) for item in answer["leftovers"])
+
+    async def remove_leftovers(self) -> tuple[Leftover, ...]:
+        """Take it away, a build lock aside; what was."""
+        answer = await self.ask("remove_leftovers", {"folder": self._traces})
+        return tuple(Leftover(**item) for item in answer["leftovers"])
 
     async def ours(self, mark: str = "") -> list[HostProcess]:
         """Every process of ours, or those whose marker begins with `mark`."""

@@ -46,7 +46,7 @@ def test_whom_only_the_driver_sees_is_shown_with_the_reason() -> None:
 def test_nobody_is_one_line() -> None:
     plan = plan_cleanup([], Policy.ALL, Protection(uid=0))
     assert printed(plan_view("box", plan, Sight((), None))) == (
-        "box: nobody holds the GPUs, and nothing of ours is left there.\n"
+        "box: nobody holds the GPUs, and nothing of ours runs there.\n"
     )
 
 

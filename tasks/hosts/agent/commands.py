@@ -9,7 +9,7 @@ import sys
 import time
 from typing import Callable  # noqa: UP035 - Python 3.8 on the host
 
-from . import devices
+from . import devices, traces
 from .files import Json, install, read, read_json, remove, size_of, slice_of, write
 from .lock import holder, lock, renew, unlock
 from .processes import (
@@ -102,6 +102,16 @@ def occupants(request: Json) -> Json:
     return {"processes": found}
 
 
+def leftovers(request: Json) -> Json:
+    """What dead launches have left behind outside their folders."""
+    return {"leftovers": list(traces.leftovers(request["folder"]))}
+
+
+def remove_leftovers(request: Json) -> Json:
+    """Take that away; what was."""
+    return {"leftovers": list(traces.remove_leftovers(request["folder"]))}
+
+
 def ours(request: Json) -> Json:
     """Every process of ours whose marker begins with `mark`."""
     return {"processes": described(marked(request["mark"]))}
@@ -119,7 +129,7 @@ COMMANDS: dict[str, Callable[[Json], Json]] = {
     command.__name__: command
     for command in (
         hello, clock, start, watch, renew, stop, kill, holders, ours, occupants, read, write,
-        free_port, lock, unlock, holder, install, remove,
+        free_port, lock, unlock, holder, install, remove, leftovers, remove_leftovers,
     )
 }  # fmt: skip
 

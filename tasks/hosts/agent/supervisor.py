@@ -10,6 +10,7 @@ import time
 
 from .files import Json, guarded, read_json, write_json
 from .processes import MARK, RUN, boot_id, end, marked, stat_fields
+from .traces import Traces
 
 PR_SET_CHILD_SUBREAPER = 36
 
@@ -79,6 +80,7 @@ def supervise(folder: str) -> None:
     request = read_json(os.path.join(folder, "launch.json"))
     if not claimed(os.path.join(folder, "supervisor-" + request["order"])):
         return
+    traces = Traces(request["traces"], folder, request["mark"])
     try:
         server = spawn(request, folder)
     except OSError as error:
@@ -100,8 +102,10 @@ def supervise(folder: str) -> None:
                 write_json(os.path.join(folder, "exit.json"), end_of)
         else:
             reap()
+        traces.look_if_due()
         if lease.age_s() > request["lease_s"]:
             lease_over = True
+            traces.look()
             end(lambda: marked(request["mark"]), request["grace_s"])
         time.sleep(0.02 if code is None else 0.25)
 
