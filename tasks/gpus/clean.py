@@ -176,7 +176,7 @@ async def clean(
     started = changed = time.monotonic()
     ended: list[Kill] = []
     plan, sight = await plan_for(host, policy)
-    reference = sight
+    reference, left_before = sight, sight.leftovers
     while left := in_the_way(plan, sight, time.monotonic() - changed):
         if time.monotonic() > started + grace_s + timeout_s:
             waited_s = time.monotonic() - started
@@ -187,7 +187,7 @@ async def clean(
         plan = plan_cleanup(sight.processes, plan.policy, protection_on(host))
         if moved(reference, sight):
             reference, changed = sight, time.monotonic()
-    removed = await host.remove_leftovers()
+    removed = await host.remove_leftovers() if ended or left_before else ()
     took_s = time.monotonic() - started
     return Cleaned(plan.policy, tuple(ended), took_s, sight.gpus or (), removed)
 

@@ -15,6 +15,7 @@ from tasks.gpus.sample import sampling
 from tasks.hosts.connect import connect
 from tasks.hosts.host import Host
 from tasks.hosts.lock import Hold
+from tests.hosts.sshd import free_port
 
 PROJECT = Path(__file__).parents[2]
 READY = b"The server is fired up and ready to roll!"
@@ -27,7 +28,9 @@ def pretended(tmp_path: Path) -> HostSettings:
     command = [sys.executable, "-m", "simulator.host", "--root", tmp_path / "sim", "--json"]
     command += ["--scenario", scenario]
     made = subprocess.run(command, cwd=PROJECT, capture_output=True, check=True)
-    return HostSettings.model_validate_json(made.stdout)
+    settings = HostSettings.model_validate_json(made.stdout)
+    # Not the usual port: a server of another test may take that between our look and our launch.
+    return settings.model_copy(update={"port": free_port()})
 
 
 @pytest.fixture
