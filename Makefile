@@ -50,7 +50,7 @@ lock: setup  ## Resolve pyproject.toml's dependencies anew into requirements.txt
 	  --no-emit-index-url --no-header --quiet --upgrade pyproject.toml --output-file requirements.txt
 
 deploy: setup  ## Register the deployments of prefect.yaml with the Prefect API that is configured
-	$(BIN)/prefect work-pool create gpu-hosts --type process --overwrite
+	$(BIN)/sglang-sweep setup
 	$(BIN)/prefect --no-prompt deploy --all
 
 clean:  ## Remove what the demos left; the environment and your own sweeps stay

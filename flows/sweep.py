@@ -6,7 +6,10 @@ import pwd
 import socket
 import time
 import uuid
+from collections.abc import Awaitable
 from pathlib import Path
+from typing import cast
+from uuid import UUID
 
 from prefect import flow, get_run_logger
 from prefect.artifacts import (
@@ -14,29 +17,36 @@ from prefect.artifacts import (
     acreate_progress_artifact,
     aupdate_progress_artifact,
 )
+from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run
 from prefect.states import Completed, Failed
 from rich.markup import escape
 
+from flows.alerts import tell
+from flows.api import shown_or_bare, until_api_answers
 from flows.course import Course, course
+from flows.ends import end_cancelled, end_crashed
+from flows.exclusion import turn_on, wait_for
 from flows.opening import is_due, open_results, requested
 from flows.telling import log_messages
 from flows.trial import trial
 from settings.application import Settings, load
 from settings.invalid import InvalidSettings
 from settings.sweep import Sweep
-from tasks.domain.configuration import TrialResult, TrialVerdict
+from tasks.domain.configuration import Trial, TrialResult, TrialVerdict
 from tasks.domain.errors import HostError, HostLocked, InputError, StackUnfit, SweepError
 from tasks.domain.facts import Severity, StackReport
 from tasks.domain.progress import Progress, report
+from tasks.domain.telling import if_possible
 from tasks.hosts.connect import connect
 from tasks.hosts.lock import Hold, hold
+from tasks.results.alerts import alerts, unfit
 from tasks.results.conclusion import NEEDS_PERSON, WRONG_INPUT, Conclusion
 from tasks.results.folders import SweepFolder
 from tasks.results.records import SweepState
 from tasks.results.saving import save_unlaunched
-from tasks.results.store import record_stack, set_state
+from tasks.results.store import load_sweep, note_killed, record_stack, set_flow_run, set_state
 from tasks.results.task import write_report
 from tasks.search.grid import rounds
 from tasks.server.launch import Patience, end_marked
@@ -46,16 +56,25 @@ from tasks.stack.task import validate_stacks
 
 
 def _run_name() -> str:
-    """Name a run by sweep, host and date."""
-    asked = flow_run.parameters.get("sweep")
-    if isinstance(asked, Sweep):
-        asked = asked.model_dump()
-    fields = asked if isinstance(asked, dict) else {"name": Path(str(asked or "resumed")).stem}
-    when = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-    return " ".join(str(part) for part in (fields.get("name"), fields.get("host"), when) if part)
+    """Name a run by sweep, host and date, as far as they are known before it has begun."""
+    asked, resume = flow_run.parameters.get("sweep"), flow_run.parameters.get("resume")
+    try:
+        if isinstance(asked, dict):
+            asked = Sweep.model_validate(asked)
+        settings, _ = load()
+        wanted = requested(asked, resume, Path(settings.store))
+        what = f"{wanted.name} {wanted.host}"
+    except (InvalidSettings, InputError, ValueError):
+        what = Path(asked).stem if isinstance(asked, str) else "sweep"
+    return f"{what} {time.strftime('%Y-%m-%d %H:%M', time.gmtime())}"
 
 
-@flow(name="sweep", flow_run_name=_run_name)
+@flow(
+    name="sweep",
+    flow_run_name=_run_name,
+    on_crashed=[end_crashed],
+    on_cancellation=[end_cancelled],
+)
 async def sweep(sweep: Sweep | str | None = None, resume: str | None = None) -> State[str]:
     """Find the fastest correct server configuration on one host.
 
@@ -70,21 +89,38 @@ async def sweep(sweep: Sweep | str | None = None, resume: str | None = None) -> 
         settings.host(asked.host)
     except (InvalidSettings, InputError) as error:
         return Failed(name=WRONG_INPUT, message=str(error), data="")
+    return await run_on_host(settings, asked, resume)
+
+
+async def run_on_host(settings: Settings, asked: Sweep, resume: str | None = None) -> State[str]:
+    """Run a sweep when its turn on the host has come; the state says how it ended."""
     try:
-        return await _held(settings, asked, resume)
+        async with turn_on(asked.host, wait_for(settings)):
+            state = await _held(settings, asked, resume)
     except HostError as error:
-        return Failed(name=NEEDS_PERSON, message=str(error), data="")
+        state = Failed(name=NEEDS_PERSON, message=str(error), data="")
+        if not isinstance(error, HostLocked):
+            tell(unfit(asked.name, asked.host, str(error)))
+    await until_api_answers()
+    return state
 
 
 async def _held(settings: Settings, asked: Sweep, resume: str | None) -> State[str]:
     """Take the host and run the sweep there."""
-    wait_s = settings.lock_wait or 0.0
+    store = Path(settings.store)
+    # The run's own id: whoever ends it after a kill can give its lock back.
+    token = str(flow_run.id or uuid.uuid4())
     async with (
         connect(asked.host, settings.host(asked.host)) as host,
-        hold(host, _owner(asked), uuid.uuid4().hex, settings.lease, wait_s) as held,
+        hold(host, _owner(asked), token, settings.lease, wait_for(settings)) as held,
     ):
-        folder, results = open_results(Path(settings.store), asked, resume)
+        for killed in note_killed(store, asked.host, now=time.time()):
+            text = f"[yellow]{killed} was killed[/]; sglang-sweep run --resume {killed} goes on"
+            report(Progress("sweep", message=text))
+        folder, results = open_results(store, asked, resume)
+        set_flow_run(folder, token)
         report(Progress("sweep", message=f"sweep [bold]{folder.sweep_id}[/] on {host.name}"))
+        await if_possible(_tag(asked))
         if resume is not None:
             await _end_leftovers(held, folder, asked)
         return await _recorded(asked, held, folder, results)
@@ -96,6 +132,16 @@ async def _end_leftovers(held: Hold, folder: SweepFolder, asked: Sweep) -> None:
     if ended:
         text = f"ended {len(ended)} processes left by the run before"
         report(Progress("clean", message=text))
+
+
+async def _tag(asked: Sweep) -> None:
+    """Let the UI filter runs by host and model."""
+    if flow_run.id is None:
+        return
+    model = asked.server.model_path.rstrip("/").rpartition("/")[2]
+    tags = {*flow_run.tags, f"host:{asked.host}", f"model:{model}"}
+    async with get_client() as client:
+        await client.update_flow_run(UUID(flow_run.id), tags=sorted(tags))
 
 
 def _owner(asked: Sweep) -> str:
@@ -115,6 +161,7 @@ async def _recorded(
         raise
     except SweepError as error:
         set_state(folder, SweepState.FAILED, now=time.time(), reason=str(error))
+        tell(unfit(asked.name, asked.host, str(error)))
         return Failed(name=NEEDS_PERSON, message=str(error), data=folder.sweep_id)
     except Exception as error:
         set_state(folder, SweepState.CRASHED, now=time.time(), reason=repr(error))
@@ -122,7 +169,11 @@ async def _recorded(
     report(Progress("report"))
     conclusion = await write_report(folder)
     path = folder.report.resolve()
-    await acreate_link_artifact(key="report", link=path.as_uri(), description=f"{path}")
+    link = acreate_link_artifact(key="report", link=path.as_uri(), description=f"{path}")
+    await if_possible(cast("Awaitable[UUID]", link))
+    stored = await asyncio.to_thread(load_sweep, folder.store, folder.sweep_id)
+    for alert in alerts(stored, conclusion, str(path)):
+        tell(alert)
     return _as_state(conclusion, folder.sweep_id)
 
 
@@ -145,7 +196,7 @@ async def _measured(
 
 async def _rounds(now: Course) -> None:
     """Measure round after round, until all is measured or the host needs a person."""
-    bar = await acreate_progress_artifact(progress=0.0, key="sweep-progress")
+    bar = await if_possible(acreate_progress_artifact(progress=0.0, key="sweep-progress"))
     trials = [result.trial for result in now.results.values()]
     for number, (repeat, each) in enumerate(rounds(trials, now.sweep.search.repeats)):
         now.done = number
@@ -155,11 +206,27 @@ async def _rounds(now: Course) -> None:
             return
         if is_due(now.results[each.trial_id], repeat):
             started = time.monotonic()
-            verdict = await trial(each.label, each.trial_id, repeat)
+            verdict = await _trial(now, each, repeat)
             now.measured_s.append(time.monotonic() - started)
             if verdict == TrialVerdict.STOPPED:
                 return
-        await aupdate_progress_artifact(bar, progress=100.0 * (number + 1) / now.rounds)
+        if bar is not None:
+            share = 100.0 * (number + 1) / now.rounds
+            await if_possible(aupdate_progress_artifact(bar, progress=share))
+
+
+async def _trial(now: Course, each: Trial, repeat: int) -> str:
+    """Measure one trial, as a flow run of its own where Prefect's API answers."""
+
+    def known() -> str | None:
+        result = now.results[each.trial_id]
+        return None if is_due(result, repeat) else str(result.verdict)
+
+    return await shown_or_bare(
+        lambda: trial(each.label, each.trial_id, repeat),
+        lambda: trial.fn(each.label, each.trial_id, repeat),
+        known,
+    )
 
 
 async def _fit_stacks(held: Hold, asked: Sweep, folder: SweepFolder) -> tuple[StackReport, ...]:

@@ -57,7 +57,10 @@ class Settings(BaseSettings):
     """A server ends itself when nobody has renewed its lease for so long."""
 
     lock_wait: Duration | None = None
-    """How long to wait for a host that another sweep holds; not at all when absent."""
+    """How long to wait for a host that another sweep holds.
+
+    When absent, a deployed run waits as long as it takes, and one by hand not at all.
+    """
 
     api_key: SecretStr | None = None
     """Sent as bearer token to servers that are measured by `bench`."""

@@ -17,9 +17,9 @@ from rich.table import Table
 
 from flows.commands.interrupt import run_interruptible
 from flows.commands.run import run_sweep
+from flows.simulated import PROJECT, SCENARIO, demo_sweep, prepare
 from settings.application import CONFIG_VARIABLE, load
 from settings.quantities import show_duration
-from settings.sweep_file import read_sweep
 from settings.workload import Workload
 from tasks.domain.configuration import TrialResult, TrialVerdict
 from tasks.domain.errors import ExitStatus, InputError
@@ -27,25 +27,15 @@ from tasks.results.attempts import measured_attempt
 from tasks.results.selection import select
 from tasks.results.store import LATEST, load_sweep
 
-PROJECT = Path(__file__).resolve().parents[2]
-EXAMPLES = PROJECT / "examples"
-
 
 def run_demo(folder: Path, out: Console, err: Console, *, fresh: bool) -> int:
     """Make the simulated host, run the sweep on it, print how true the measurement was."""
     folder = folder.resolve()
-    config = _prepare(folder)
+    config = prepare(folder)
     os.environ[CONFIG_VARIABLE] = str(config)
     if fresh:
         (folder / "sweeps" / "remedies.json").unlink(missing_ok=True)
-    models = folder / "host" / "models"
-    sweep = read_sweep(
-        EXAMPLES / "demo.yaml",
-        [
-            f"server.model_path={models / 'kimi'}",
-            f"speculative.draft_model_path={models / 'kimi-eagle3'}",
-        ],
-    )
+    sweep = demo_sweep(folder)
     settings, _ = load()
     out.print(
         "A sweep on a simulated host: eight pretend GPUs, real processes, real HTTP. "
@@ -59,25 +49,6 @@ def run_demo(folder: Path, out: Console, err: Console, *, fresh: bool) -> int:
     out.print(f"  export {CONFIG_VARIABLE}={config}", soft_wrap=True)
     out.print(f"  {Path(sys.executable).with_name('sglang-sweep')} report latest", soft_wrap=True)
     return status
-
-
-def _prepare(folder: Path) -> Path:
-    """Create the simulated host and a settings file that knows it."""
-    scenario = EXAMPLES / "demo-scenario.toml"
-    command = [sys.executable, "-m", "simulator.host"]
-    made = subprocess.run(
-        [*command, "--root", str(folder / "host"), "--scenario", str(scenario)],
-        cwd=PROJECT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if made.returncode:
-        raise InputError("demo", [made.stderr.strip().splitlines()[-1]])
-    config = folder / "sglang-sweep.toml"
-    store = json.dumps(str(folder / "sweeps"))
-    config.write_text(f'store = {store}\nlease = "15s"\n\n{made.stdout}')
-    return config
 
 
 def _hold_against_truth(folder: Path, out: Console) -> None:
@@ -134,7 +105,7 @@ def _query(result: TrialResult, workload: Workload, concurrency: int) -> Mapping
 def _truths(queries: Sequence[Mapping[str, object]]) -> list[float]:
     """The true output throughput of each query, in order."""
     asked = subprocess.run(
-        [sys.executable, "-m", "simulator.truth", "--scenario", EXAMPLES / "demo-scenario.toml"],
+        [sys.executable, "-m", "simulator.truth", "--scenario", str(SCENARIO)],
         input="\n".join(json.dumps(query) for query in queries),
         cwd=PROJECT,
         capture_output=True,

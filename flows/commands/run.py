@@ -16,7 +16,8 @@ from settings.sweep import Sweep
 from tasks.domain.errors import ExitStatus
 from tasks.domain.progress import Progress, report
 from tasks.results.conclusion import NEEDS_PERSON, WRONG_INPUT
-from tasks.results.store import sweep_ids
+from tasks.results.records import SweepState
+from tasks.results.store import load_sweep, sweep_ids
 
 
 async def run_sweep(
@@ -43,8 +44,11 @@ async def run_sweep(
                 if begun:
                     out.print(f"finished trials are kept: sglang-sweep run --resume {begun}")
                 raise
-            except httpx.TransportError as error:
-                raise ApiUnavailable(_api_lost(error, settings)) from error
+            except httpx.HTTPError as error:
+                newest = _newest(settings)
+                if newest is None or (newest == known and resume is None):
+                    raise ApiUnavailable(_api_lost(error, settings)) from error
+                return _told_by_store(newest, error, settings, out)
         sweep_id = await data_of(state, str)
     if not sweep_id:
         out.print(f"[red]{state.name}[/]: {escape(state.message or '')}", soft_wrap=True)
@@ -56,6 +60,18 @@ async def run_sweep(
     out.print(f"[red]{state.name}[/]: {escape(state.message or '')}", soft_wrap=True)
     needs_person = state.name == NEEDS_PERSON
     return ExitStatus.HOST_NEEDS_PERSON if needs_person else ExitStatus.NOTHING_FEASIBLE
+
+
+def _told_by_store(sweep_id: str, error: Exception, settings: Settings, out: Console) -> int:
+    """Report a sweep whose end Prefect couldn't be told: what was measured is in the store."""
+    record = load_sweep(Path(settings.store), sweep_id).record
+    if record.state is SweepState.RUNNING:
+        raise ApiUnavailable(_api_lost(error, settings)) from error
+    print_stored(sweep_id, out, write=False)
+    text = "the Prefect API went away meanwhile: its UI lacks the end of this sweep"
+    out.print(f"[yellow]{text}[/]", soft_wrap=True)
+    good = record.state in (SweepState.COMPLETED, SweepState.COMPLETED_WITH_FAILURES)
+    return ExitStatus.OK if good else ExitStatus.NOTHING_FEASIBLE
 
 
 def _refuse_early(sweep: Sweep | None, resume: str | None, settings: Settings) -> None:

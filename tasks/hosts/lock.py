@@ -7,7 +7,10 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any
 
+from rich.markup import escape
+
 from tasks.domain.errors import ConnectionBroken, HostError, HostLocked, HostUnreachable
+from tasks.domain.progress import Progress, report
 from tasks.hosts.host import Host
 
 
@@ -56,7 +59,7 @@ async def hold(
         yield held
     finally:
         heartbeat.cancel()
-        await asyncio.shield(_give_back(host, token))
+        await asyncio.shield(give_back(host, token))
 
 
 async def holder_of(host: Host) -> str:
@@ -72,8 +75,8 @@ def _told(holder: Mapping[str, Any]) -> str:
     return f"held by {holder['owner']} since {since} ({life})"
 
 
-async def _give_back(host: Host, token: str) -> None:
-    """Give the lock back; where the host can't be reached any more it expires."""
+async def give_back(host: Host, token: str) -> None:
+    """Give the lock back if it bears this token; where the host is gone it expires."""
     try:
         await host.ask("unlock", {"run_folder": host.run_folder, "token": token})
     except (HostUnreachable, ConnectionBroken):
@@ -83,10 +86,17 @@ async def _give_back(host: Host, token: str) -> None:
 async def _take(host: Host, owner: str, token: str, lease_s: float, wait_s: float) -> None:
     request = {"run_folder": host.run_folder, "token": token, "owner": owner, "expiry_s": lease_s}
     deadline = time.monotonic() + wait_s
+    told = None
     while True:
         answer = await host.ask("lock", request)
         if answer["taken"]:
             return
+        holder = answer["holder"]
         if time.monotonic() >= deadline:
-            raise HostLocked(host.name, f"{_told(answer['holder'])}; wait for it or cancel it")
+            way_out = "cancel it, or wait for it (SGLANG_SWEEP_LOCK_WAIT=6h)"
+            raise HostLocked(host.name, f"{_told(holder)}; {way_out}")
+        if holder["owner"] != told:
+            told = holder["owner"]
+            text = f"[yellow]waiting for {host.name}[/]: {escape(_told(holder))}"
+            report(Progress("lock", message=text))
         await asyncio.sleep(1.0)

@@ -39,7 +39,8 @@ class SweepState(StrEnum):
 class SweepRecord:
     """The content of sweep.json: what was asked for, where, with what, and the state.
 
-    Times are UTC seconds since the epoch; `ended_at` is None while the sweep runs.
+    Times are UTC seconds since the epoch; `ended_at` is None while the sweep runs. `flow_run` is
+    the id of the Prefect flow run that ran it last.
     """
 
     sweep_id: str
@@ -49,6 +50,7 @@ class SweepRecord:
     updated_at: float
     ended_at: float | None = None
     reason: str = ""
+    flow_run: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     stacks: tuple[StackReport, ...] = ()
     schema_version: int = SCHEMA_VERSION

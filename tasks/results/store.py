@@ -65,6 +65,33 @@ def set_state(folder: SweepFolder, state: SweepState, *, now: float, reason: str
     _update(folder, state=state, reason=reason, updated_at=now, ended_at=ended_at)
 
 
+def set_flow_run(folder: SweepFolder, flow_run: str) -> None:
+    """Note which Prefect flow run the sweep belongs to now."""
+    _update(folder, flow_run=flow_run)
+
+
+def sweep_of(store: Path, flow_run: str) -> SweepRecord | None:
+    """The sweep that a Prefect flow run ran; None where it had not begun one."""
+    records = list_sweeps(store).sweeps
+    return next((record for record in records if record.flow_run == flow_run), None)
+
+
+def note_killed(store: Path, host: str, *, now: float) -> list[str]:
+    """Note that sweeps of a host were killed which never said how they ended; names them.
+
+    Only for whoever holds the host's lock: nobody else can be running there.
+    """
+    left = [
+        record
+        for record in list_sweeps(store).sweeps
+        if record.state is SweepState.RUNNING and record.sweep.host == host
+    ]
+    for record in left:
+        reason = "killed: it never said how it ended"
+        set_state(SweepFolder(store, record.sweep_id), SweepState.CRASHED, now=now, reason=reason)
+    return [record.sweep_id for record in left]
+
+
 def record_stack(folder: SweepFolder, report: StackReport, *, now: float) -> None:
     """Keep what was found of a software stack, in place of an older finding of the same one."""
     others = [s for s in load_sweep_record(folder).stacks if s.fingerprint != report.fingerprint]

@@ -8,6 +8,7 @@ from prefect.artifacts import acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from tasks.domain.configuration import TrialResult
+from tasks.domain.telling import if_possible
 from tasks.results.conclusion import Conclusion, conclude
 from tasks.results.folders import SweepFolder
 from tasks.results.page import write_page
@@ -35,9 +36,10 @@ async def write_report(folder: SweepFolder) -> Conclusion:
     set_state(folder, conclusion.state, now=time.time(), reason=conclusion.message)
     stored = load_sweep(folder.store, folder.sweep_id)
     await asyncio.to_thread(write_page, stored, folder.report)
-    await acreate_table_artifact(
+    table = acreate_table_artifact(
         key="sweep-summary", table=_rows(view(stored)), description=conclusion.message
     )
+    await if_possible(table)
     return conclusion
 
 

@@ -10,6 +10,7 @@ from settings.sweep import Canary
 from tasks.domain.answer import Answer
 from tasks.domain.diagnosis import Doctor
 from tasks.domain.page import Page
+from tasks.domain.telling import if_possible
 from tasks.server.attempt import make_attempt
 from tasks.server.canary import CanaryReport, ask, judge
 from tasks.server.order import Launched, LaunchOrder
@@ -29,11 +30,12 @@ async def launch_server(
     diagnosis = launched.attempt.diagnosis
     if diagnosis is None:
         return launched
-    await acreate_markdown_artifact(
+    told = acreate_markdown_artifact(
         markdown=page(launched.attempt),
         key=f"launch-failed-{order.trial_id}",
         description=f"{order.label}, attempt {order.number}: {diagnosis.mode}",
     )
+    await if_possible(told)
     name = f"LaunchFailed: {diagnosis.mode}"
     return Failed(name=name, message=diagnosis.explanation, data=launched)
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -369,47 +368,3 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(make_bed):
         assert done.returncode == 2, done.stdout
         assert said in done.stdout
     assert not (bed.folder / "prefect").exists()
-
-
-def test_deployments_run_on_a_worker(make_bed):
-    """`prefect deploy --all`, a worker, `deployment run --watch`: what the nightly does."""
-    bed = make_bed(CUDNN)
-    sweep = bed.sweep(name="deployed")
-    project = Path(__file__).resolve().parents[2]
-    prefect = str(Path(os.sys.executable).parent / "prefect")
-
-    def call(*words: str) -> str:
-        done = subprocess.run(
-            [prefect, *words],
-            env=bed.environment,
-            cwd=project,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    call("work-pool", "create", "gpu-hosts", "--type", "process", "--overwrite")
-    call("--no-prompt", "deploy", "--all")
-    worker = subprocess.Popen(
-        [prefect, "worker", "start", "--pool", "gpu-hosts"],
-        env=bed.environment,
-        cwd=bed.folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        call("deployment", "run", "sweep/sweep", "--param", f"sweep={sweep}", "--watch")
-        call("deployment", "run", "validate/validate", "--param", "host=simulated", "--watch")
-    finally:
-        os.killpg(worker.pid, signal.SIGTERM)
-        worker.wait(60)
-    report = bed.report()
-    assert report["name"] == "deployed"
-    assert [trial["verdict"] for trial in report["trials"]] == ["measured", "measured"]
-    assert json.loads(call("deployment", "inspect", "sweep/nightly", "--output", "json"))[
-        "schedules"
-    ]

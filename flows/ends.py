@@ -1,0 +1,59 @@
+"""What still has to be done for a run that could not do it itself.
+
+Prefect calls these hooks by these parameter names; after a kill in another process, which knows
+nothing but the run.
+"""
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from prefect import Flow
+from prefect.client.schemas.objects import FlowRun, State
+from prefect.logging import get_logger
+
+from settings.application import load
+from settings.invalid import InvalidSettings
+from tasks.domain.errors import SweepError
+from tasks.hosts.connect import connect
+from tasks.hosts.lock import give_back
+from tasks.results.folders import SweepFolder
+from tasks.results.records import SweepRecord, SweepState
+from tasks.results.store import set_state, sweep_of
+
+
+async def end_crashed(flow: Flow[Any, Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """End the server of a run whose process is gone, free the host, and say so in the store."""
+    await _end(str(flow_run.id), SweepState.CRASHED, state.message or "crashed", unlock=True)
+
+
+async def end_cancelled(flow: Flow[Any, Any], flow_run: FlowRun, state: State[Any]) -> None:
+    """End what a cancelled run may have left.
+
+    Its lock isn't touched: `Cancelled` is no proof that its process has ended.
+    """
+    await _end(str(flow_run.id), SweepState.CANCELLED, "cancelled", unlock=False)
+
+
+async def _end(flow_run: str, state: SweepState, reason: str, *, unlock: bool) -> None:
+    try:
+        settings, _ = load()
+        record = await asyncio.to_thread(sweep_of, Path(settings.store), flow_run)
+        if record is None:
+            return
+        if record.state is SweepState.RUNNING:
+            folder = SweepFolder(Path(settings.store), record.sweep_id)
+            set_state(folder, state, now=time.time(), reason=reason)
+        async with connect(record.sweep.host, settings.host(record.sweep.host)) as host:
+            ended = (await host.stop(f"{record.sweep_id}/", record.sweep.timeouts.stop_grace)).ended
+            if unlock:
+                await give_back(host, flow_run)
+        if ended:
+            get_logger().info("%s: ended %d processes on %s", _told(record), len(ended), host.name)
+    except (SweepError, InvalidSettings) as error:
+        get_logger().error("nothing could be ended for flow run %s: %s", flow_run, error)
+
+
+def _told(record: SweepRecord) -> str:
+    return f"sweep {record.sweep_id}"
