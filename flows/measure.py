@@ -2,7 +2,7 @@
 
 import zlib
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from flows.course import Course
 from flows.outcome import outcome_of
@@ -10,9 +10,10 @@ from flows.unbroken import unbroken
 from settings.sweep import Canary
 from settings.workload import Workload
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
-from tasks.domain.diagnosis import Phase
+from tasks.domain.diagnosis import Diagnosis, Phase
 from tasks.domain.errors import LeaseExpired
 from tasks.domain.measurement import LevelResult
+from tasks.domain.page import Page
 from tasks.domain.progress import Progress, report
 from tasks.failures.diagnosis import diagnose
 from tasks.gpus.sample import sampling
@@ -26,36 +27,36 @@ from tasks.load.task import drive_load
 from tasks.load.workers import Capture, capture
 from tasks.results.judgement import judged
 from tasks.results.saving import save_gpu
-from tasks.server.attempt import undiagnosed
+from tasks.server.attempt import LOG_TAIL, undiagnosed
 from tasks.server.canary import CanaryReport
 from tasks.server.launch import Launch, log_at
 from tasks.server.order import LaunchOrder
-from tasks.server.task import check_answers
+from tasks.server.task import check_answers, tell_death
 
 _NO_LOG = 1 << 60
 """An offset beyond any log: ask for a server's state alone."""
 
 
 async def measure(
-    now: Course, result: TrialResult, order: LaunchOrder, launch: Launch
+    now: Course, result: TrialResult, order: LaunchOrder, launch: Launch, page: Page
 ) -> TrialResult:
     """Check and load a server; the result says what came of it.
 
-    A server that dies under load gives its attempt a diagnosis, as a launch that failed has.
+    A server that dies under load, or after it, gives its attempt a diagnosis, as a launch that
+    failed has. The canary asks before any load and again after the heaviest.
     """
     remedies = tuple(remedy for remedy in order.remedies if remedy.changes_server)
     result = replace(result, fingerprint=order.stack.fingerprint, remedies=remedies)
+    served = _Served(now, order, launch, page)
     if now.sweep.canary.enabled:
-        found = await _asked(now, result, order, launch, now.sweep.canary)
+        found = await _asked(served, result, now.sweep.canary)
         if not found.ok:
-            if (died := await _death(now, result, launch)) is not None:
-                return died
-            return replace(result, verdict=TrialVerdict.INCORRECT, reason=found.fault)
+            return await _refused(served, result, found)
         result = replace(result, answers=found.answers)
     # The requests' times are on the clock of the machine that sends them.
     ours = _place(now) == "worker"
     async with sampling(now.site.hold, f"{launch.mark}gpu/", our_clock=ours) as samples:
-        driven = await _levels(now, result, order, launch)
+        driven = await _levels(served, result)
     save_gpu(now.folder, order.trial_id, order.number, samples)
     if isinstance(driven, TrialResult):
         return driven
@@ -64,25 +65,56 @@ async def measure(
     return judged(replace(result, levels=levels, repeats_done=order.repeat))
 
 
-async def _levels(
-    now: Course, result: TrialResult, order: LaunchOrder, launch: Launch
-) -> TrialResult | list[LevelResult]:
-    """Drive every level of every workload; what became of the trial if the server dies of it."""
+@dataclass(frozen=True, slots=True)
+class _Served:
+    """A server that came up, and how its death would be told."""
+
+    now: Course
+    order: LaunchOrder
+    launch: Launch
+    page: Page
+
+
+async def _refused(
+    served: _Served, result: TrialResult, found: CanaryReport, when: str = ""
+) -> TrialResult:
+    """Give up a server that answers wrongly, or explain its death if that is why."""
+    if (died := await _death(served, result)) is not None:
+        return died
+    return replace(result, verdict=TrialVerdict.INCORRECT, reason=f"{when}{found.fault}")
+
+
+async def _levels(served: _Served, result: TrialResult) -> TrialResult | list[LevelResult]:
+    """Drive every level of every workload, the heaviest with a canary after it.
+
+    What became of the trial if the server dies of it, or answers wrongly after it.
+    """
+    now = served.now
     levels: list[LevelResult] = []
-    for workload in now.sweep.workloads:
-        for level in levels_of(workload):
-            levels.append(await _loaded(now, order, launch, workload, level))
-            if (ended := await _death(now, result, launch)) is not None:
-                return ended
-            if (reason := _hang(levels[-1])) is not None:
-                return await _stuck(now, result, launch, reason)
+    everything = [(each, level) for each in now.sweep.workloads for level in levels_of(each)]
+    heaviest = max(everything, key=lambda one: _weight(*one))
+    for workload, level in everything:
+        levels.append(await _loaded(served, workload, level))
+        if (ended := await _death(served, result)) is not None:
+            return ended
+        if (reason := _hang(levels[-1])) is not None:
+            return await _stuck(served, result, reason)
+        if now.sweep.canary.enabled and (workload, level) == heaviest:
+            found = await _asked(served, result, now.sweep.canary)
+            if not found.ok:
+                return await _refused(served, result, found, f"after {workload.name} {level}: ")
     return levels
 
 
-async def _asked(
-    now: Course, result: TrialResult, order: LaunchOrder, launch: Launch, canary: Canary
-) -> CanaryReport:
+def _weight(workload: Workload, level: Level) -> float:
+    """How heavy a level is: tokens in flight, or asked for per second."""
+    tokens = workload.input_len + workload.output_len
+    return tokens * (level.concurrency or level.request_rate or 0)
+
+
+async def _asked(served: _Served, result: TrialResult, canary: Canary) -> CanaryReport:
     """Put the canary's prompts to the server."""
+    now, order, launch = served.now, served.order, served.launch
     report(replace(order.what, phase="canary"))
     reference = None if result.trial.baseline else now.reference
 
@@ -93,13 +125,12 @@ async def _asked(
     return await unbroken(now.site.host, ask)
 
 
-async def _loaded(
-    now: Course, order: LaunchOrder, launch: Launch, workload: Workload, level: Level
-) -> LevelResult:
+async def _loaded(served: _Served, workload: Workload, level: Level) -> LevelResult:
     """Drive one level; the seed is the level's, so that every trial does the same work.
 
     A level that went through a tunnel which broke is driven again, and only then counts.
     """
+    now, order, launch = served.now, served.order, served.launch
     seed = zlib.crc32(f"{workload.name}/{level}/{order.repeat}".encode())
     what = replace(order.what, phase=f"load {workload.name} {level}")
     report(what)
@@ -173,26 +204,39 @@ def _hang(level: LevelResult) -> str | None:
     return next((r for r in level.verdict.reasons if r.startswith("server hung")), None)
 
 
-async def _stuck(now: Course, result: TrialResult, launch: Launch, reason: str) -> TrialResult:
+async def _stuck(served: _Served, result: TrialResult, reason: str) -> TrialResult:
     """Explain a server that lives but says nothing any more: it is not waited on level by level."""
-    log = (await log_at(now.site.host, launch.folder)).decode(errors="replace")
+    log = await _log(served)
     diagnosis = diagnose(log, None, Phase.SERVING, stalled=True)
-    *before, last = result.attempts
-    hung = replace(last, diagnosis=diagnosis or undiagnosed(Phase.SERVING, reason))
-    return replace(result, attempts=(*before, hung))
+    return await _told(served, result, log, None, diagnosis or undiagnosed(Phase.SERVING, reason))
 
 
-async def _death(now: Course, result: TrialResult, launch: Launch) -> TrialResult | None:
+async def _death(served: _Served, result: TrialResult) -> TrialResult | None:
     """Explain a server that served and then was gone; None while it lives."""
-    watched = await now.site.host.watch(launch.folder, launch.mark, _NO_LOG)
+    host, launch = served.now.site.host, served.launch
+    watched = await host.watch(launch.folder, launch.mark, _NO_LOG)
     if watched.running:
         return None
     if watched.ended_by == "lease":
-        raise LeaseExpired(now.site.host.name, "nobody renewed the server's lease")
-    log = (await log_at(now.site.host, launch.folder)).decode(errors="replace")
+        raise LeaseExpired(host.name, "nobody renewed the server's lease")
+    log = await _log(served)
     diagnosis = diagnose(log, watched.exit_code, Phase.SERVING) or undiagnosed(
         Phase.SERVING, f"the server ended under load with exit status {watched.exit_code}"
     )
+    return await _told(served, result, log, watched.exit_code, diagnosis)
+
+
+async def _told(
+    served: _Served, result: TrialResult, log: str, exit_code: int | None, diagnosis: Diagnosis
+) -> TrialResult:
+    """Put the death of a server that had served into its attempt, and before a person."""
     *before, last = result.attempts
-    died: Attempt = replace(last, exit_code=watched.exit_code, diagnosis=diagnosis)
+    died: Attempt = replace(last, exit_code=exit_code, diagnosis=diagnosis)
+    run = tell_death(served.order, died, log[-LOG_TAIL:], served.page, return_state=True)
+    await outcome_of(run, str)
     return replace(result, attempts=(*before, died))
+
+
+async def _log(served: _Served) -> str:
+    """What the server has written."""
+    return (await log_at(served.now.site.host, served.launch.folder)).decode(errors="replace")

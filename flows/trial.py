@@ -1,32 +1,34 @@
 """One configuration on one launch: clean, launch (diagnose, remedy, retry), measure, store."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 
 from prefect import flow
 from rich.markup import escape
 
 from flows.course import Course, course
+from flows.deciding import Decision, follows, moves
 from flows.measure import measure
 from flows.outcome import outcome_of, to_the_end
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
-from tasks.domain.diagnosis import Diagnosis, Doctor, Remedy
+from tasks.domain.diagnosis import Doctor, Remedy
 from tasks.domain.errors import LeaseExpired, SweepError
-from tasks.domain.page import Page
 from tasks.domain.progress import Progress, report
 from tasks.failures.diagnosis import diagnose, diagnosis_of
-from tasks.failures.explain import Surroundings, failure_page
 from tasks.failures.fatal import fatal_line
-from tasks.failures.remedies import NextStep, Prune, Retry, Stop, apply, next_step, spread
+from tasks.failures.remedies import NextStep, Prune, Retry, Stop, apply, spread
 from tasks.gpus.clean import Cleaned
 from tasks.gpus.plan import name_them
 from tasks.gpus.task import clean_gpus
 from tasks.load.workers import CaptureFailed
+from tasks.results.good_launches import good_launch, keep_good_launch
 from tasks.results.judgement import unmeasured
 from tasks.results.launch_files import save_launch
 from tasks.results.remembered import remember, remembered
 from tasks.results.saving import save_trial, save_unlaunched
 from tasks.results.task import store_trial
+from tasks.server.cure import tidy, unmet
 from tasks.server.launch import end_marked, log_at
 from tasks.server.order import Launched, LaunchOrder
 from tasks.server.task import launch_server
@@ -66,7 +68,7 @@ def _keep(now: Course, trial_id: str, error: BaseException) -> None:
 
 async def _measured(now: Course, result: TrialResult, repeat: int) -> TrialResult:
     """Attempt until a server was measured, or there is nothing left to try."""
-    remedies = tuple(_memory(now).values())
+    remedies: tuple[Remedy, ...] = await _remembered(now, result, repeat, ())
     cures: dict[str, Remedy] = {}
     made = 0
     while True:
@@ -74,17 +76,20 @@ async def _measured(now: Course, result: TrialResult, repeat: int) -> TrialResul
         if order is None:
             return unmeasured(result, TrialVerdict.PRUNED, "its software stack is not fit to serve")
         made += 1
-        result = await _attempted(now, result, order, made)
+        decision = Decision(now, order, made)
+        result = await _attempted(now, result, decision)
         diagnosis = result.attempts[-1].diagnosis
         if diagnosis is None:
-            remember(now.folder.store, now.site.host.name, order.stack.fingerprint, cures)
+            _keep_what_worked(now, order, result.attempts[-1], cures)
             return result
-        step = _next(now, diagnosis, remedies, made)
+        step = await decision.after(diagnosis)
         _announce(order, diagnosis.mode, diagnosis.explanation, step)
         match step:
+            case Retry(remedies) if remedies[-1].another_stack:
+                cures, remedies = {}, await _remembered(now, result, repeat, remedies)
             case Retry(remedies):
-                cures |= {diagnosis.mode: remedies[-1]} if remedies else {}
-                await asyncio.sleep(remedies[-1].wait_s if remedies else 0.0)
+                cures |= {diagnosis.mode: remedies[-1]}
+                await asyncio.sleep(remedies[-1].wait_s)
             case Prune(reason):
                 _spread(now, result)
                 return unmeasured(result, TrialVerdict.PRUNED, reason)
@@ -92,56 +97,42 @@ async def _measured(now: Course, result: TrialResult, repeat: int) -> TrialResul
                 return unmeasured(result, TrialVerdict.STOPPED, reason)
 
 
-def _memory(now: Course) -> dict[str, Remedy]:
-    """What is known to cure the preferred stack of this host."""
-    return remembered(now.folder.store, now.site.host.name, now.site.stacks[0].fingerprint)
+async def _remembered(
+    now: Course, result: TrialResult, repeat: int, switches: tuple[Remedy, ...]
+) -> tuple[Remedy, ...]:
+    """The changes of stack, and what is known to cure the stack that they lead to.
+
+    What a remedy requires may be gone since it worked.
+    """
+    order = _order(now, result, repeat, switches)
+    if order is None:
+        return switches
+    host = now.site.host
+    known = remembered(now.folder.store, host.name, order.stack.fingerprint).values()
+    return (*switches, *[one for one in known if not await unmet(host, one, order)])
 
 
-def _next(now: Course, diagnosis: Diagnosis, remedies: tuple[Remedy, ...], made: int) -> NextStep:
-    """What follows attempt number `made` of this repeat, which had these remedies."""
-    left = len(now.site.stacks) - 1 - _moves(remedies)
-    return next_step(diagnosis, remedies, made, now.sweep.retry.max_attempts, left)
-
-
-def _page(now: Course, remedies: tuple[Remedy, ...], made: int) -> Page:
-    """The page on an attempt that fails, with what will follow it."""
-
-    def page(attempt: Attempt) -> str:
-        if attempt.diagnosis is None:
-            return failure_page(attempt)
-        step = _next(now, attempt.diagnosis, remedies, made)
-        return failure_page(attempt, Surroundings(follows=_follows(step)))
-
-    return page
-
-
-def _follows(step: NextStep) -> str:
-    match step:
-        case Retry(remedies):
-            return f"retry: {remedies[-1].summary}" if remedies else "retry"
-        case Prune():
-            return "pruned, the sweep goes on"
-        case Stop():
-            return "stop: the host needs a person"
-
-
-def _moves(remedies: tuple[Remedy, ...]) -> int:
-    """How many stacks the remedies skip."""
-    return sum(remedy.another_stack for remedy in remedies)
+def _keep_what_worked(
+    now: Course, order: LaunchOrder, attempt: Attempt, cures: dict[str, Remedy]
+) -> None:
+    """Remember the cures for this stack, and the launch for the model's next one."""
+    store, host = now.folder.store, now.site.host.name
+    remember(store, host, order.stack.fingerprint, cures)
+    keep_good_launch(store, host, order.configuration.model_path, attempt)
 
 
 def _order(
     now: Course, result: TrialResult, repeat: int, remedies: tuple[Remedy, ...]
 ) -> LaunchOrder | None:
     """The next launch of a trial; None where no fit stack is left for it."""
-    stack = now.site.stack_for(result.trial.configuration, _moves(remedies))
+    asked = result.trial.configuration
+    stack = now.site.stack_for(asked, moves(remedies))
     if stack is None:
         return None
     number = len(result.attempts) + 1
-    again = bool(remedies) and remedies[-1].another_port
-    failed_port = _port_of(result.attempts[-1]) if again and result.attempts else None
+    good = good_launch(now.folder.store, now.site.host.name, asked.model_path)
     return LaunchOrder(
-        configuration=apply(result.trial.configuration, remedies),
+        configuration=apply(asked, remedies),
         stack=stack,
         remedies=remedies,
         number=number,
@@ -149,27 +140,26 @@ def _order(
         trial_id=result.trial.trial_id,
         mark=f"{now.folder.sweep_id}/{result.trial.trial_id}/{number}/",
         what=now.what(result.trial, "launch", number),
-        avoid_ports=() if failed_port is None else (failed_port,),
+        avoid_ports=tuple(_lost_ports(result)),
         ready_factor=max((remedy.longer_timeout for remedy in remedies), default=1.0),
+        expected_s=good.expected_s if good else None,
     )
 
 
-def _port_of(attempt: Attempt) -> int:
-    """The port that a launch was given."""
-    return int(attempt.command[attempt.command.index("--port") + 1])
+def _lost_ports(result: TrialResult) -> Iterator[int]:
+    """The ports that this trial's launches could not have."""
+    for attempt in result.attempts:
+        remedy = attempt.diagnosis.remedy if attempt.diagnosis else None
+        if remedy and remedy.another_port:
+            yield int(attempt.command[attempt.command.index("--port") + 1])
 
 
-async def _attempted(
-    now: Course, result: TrialResult, order: LaunchOrder, made: int
-) -> TrialResult:
+async def _attempted(now: Course, result: TrialResult, decision: Decision) -> TrialResult:
     """Make one attempt and take in what came of it; the server is gone afterwards in any case."""
-    report(replace(order.what, phase="clean"))
-    cleaned = await clean_gpus(now.site.host, now.sweep.timeouts.stop_grace)
-    if cleaned.ended:
-        report(replace(order.what, phase="clean", message=_ended_before(cleaned)))
+    order = decision.order
+    cleaned = await _cleaned(now, order)
     try:
-        page = _page(now, order.remedies, made)
-        run = launch_server(order, now.site, DOCTOR, page, return_state=True)
+        run = launch_server(order, now.site, DOCTOR, decision.page, return_state=True)
         launched = await outcome_of(run, Launched)
         attempt = replace(
             launched.attempt,
@@ -178,7 +168,7 @@ async def _attempted(
         )
         result = replace(result, attempts=(*result.attempts, attempt))
         if launched.attempt.diagnosis is None:
-            result = await measure(now, result, order, launched.launch)
+            result = await measure(now, result, order, launched.launch, decision.page)
     finally:
         now.results[result.trial.trial_id] = result
         await to_the_end(_ended(now, order))
@@ -189,6 +179,17 @@ def _ended_before(cleaned: Cleaned) -> str:
     """Whom a cleaning ended, in a line."""
     named = name_them([kill.process for kill in cleaned.ended])
     return f"[yellow]![/] ended to free the GPUs: {escape(named)}"
+
+
+async def _cleaned(now: Course, order: LaunchOrder) -> Cleaned:
+    """Free the GPUs, and take away what dead servers left where a remedy asks for it."""
+    report(replace(order.what, phase="clean"))
+    cleaned = await clean_gpus(now.site.host, now.sweep.timeouts.stop_grace)
+    if cleaned.ended:
+        report(replace(order.what, phase="clean", message=_ended_before(cleaned)))
+    for path in await tidy(now.site.host, order):
+        report(Progress("clean", message=f"took away what a dead server left: {escape(path)}"))
+    return cleaned
 
 
 async def _ended(now: Course, order: LaunchOrder) -> None:
@@ -205,9 +206,9 @@ async def _ended(now: Course, order: LaunchOrder) -> None:
 
 def _announce(order: LaunchOrder, mode: str, explanation: str, step: NextStep) -> None:
     """Say in two lines why an attempt failed and what follows."""
-    follows = escape(_follows(step))
+    then = escape(follows(step))
     where = f"[cyan]{escape(order.label)}[/] attempt {order.number}"
-    text = f"[yellow]✗[/] {where} [yellow]{mode}[/]: {escape(explanation)} [bold]→ {follows}[/]"
+    text = f"[yellow]✗[/] {where} [yellow]{mode}[/]: {escape(explanation)} [bold]→ {then}[/]"
     report(Progress("launch", message=text))
 
 

@@ -36,6 +36,33 @@ class Cleanup(StrEnum):
     JIT_LOCKS = "jit_locks"
 
 
+class Need(StrEnum):
+    """What a requirement asks of the host, about its `what` and `text`.
+
+    `program`: an executable file. `knows`: such a program's help names the text. `file`: some file
+    matches the glob. `writable`: a folder that can be written and has room. `snapshot`: a model of
+    the hub, the server's own where none is named, whole in the cache. `stale_lock` and
+    `dead_segment`: a build lock without a living owner, shared memory of a dead server of ours.
+    """
+
+    PROGRAM = "program"
+    KNOWS = "knows"
+    FILE = "file"
+    WRITABLE = "writable"
+    SNAPSHOT = "snapshot"
+    STALE_LOCK = "stale_lock"
+    DEAD_SEGMENT = "dead_segment"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What must hold on the host before a remedy is tried; it is checked there."""
+
+    need: Need
+    what: str = ""
+    text: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Remedy:
     """A change known to cure a failure mode.
@@ -43,7 +70,8 @@ class Remedy:
     `args` use flag names without dashes and with underscores; True is the bare flag, False or
     None removes it. `scale_args` multiplies a numeric flag of the failed launch (a lower memory
     fraction after an OOM). `rename_args` gives a flag its new name and keeps its value. `alters`
-    says that the cure changes what is measured.
+    says that the cure changes what is measured. It is tried only where all that it `requires`
+    holds on the host.
     """
 
     summary: str
@@ -57,6 +85,7 @@ class Remedy:
     wait_s: float = 0.0
     longer_timeout: float = 1.0
     alters: bool = False
+    requires: tuple[Requirement, ...] = ()
 
     @property
     def changes_server(self) -> bool:

@@ -226,6 +226,10 @@ def filled(remedy: Remedy, groups: Mapping[str, str]) -> Remedy:
         rename_args={
             _flag(old, groups): _flag(new, groups) for old, new in remedy.rename_args.items()
         },
+        requires=tuple(
+            replace(one, what=_filled(one.what, groups), text=_filled(one.text, groups))
+            for one in remedy.requires
+        ),
     )
 
 

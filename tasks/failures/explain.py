@@ -8,7 +8,7 @@ from tasks.domain.configuration import Attempt
 from tasks.domain.diagnosis import Action, Diagnosis, Remedy
 from tasks.domain.facts import Finding, GpuFacts
 from tasks.failures.catalogue import BY_NAME
-from tasks.failures.text import plain
+from tasks.failures.text import plain, regex
 
 LAST_LINES = 200
 
@@ -26,7 +26,8 @@ class Surroundings:
     """What else is known of the host and the launch; what isn't is left out of the page.
 
     `follows` says what the sweep does next, which the diagnosis alone can't tell; `log_path`
-    where the whole log is; `good_env` is the environment of the last launch that came up.
+    where the whole log is; `good_env` is the environment of the last launch that came up; `unmet`
+    what the host lacks for the remedy, None where that wasn't looked at.
     """
 
     follows: str = ""
@@ -35,6 +36,7 @@ class Surroundings:
     good_env: Mapping[str, str] | None = None
     gpus: Sequence[GpuFacts] = ()
     findings: Sequence[Finding] = field(default=())
+    unmet: Sequence[str] | None = None
 
 
 def failure_page(attempt: Attempt, around: Surroundings | None = None) -> str:
@@ -47,7 +49,7 @@ def failure_page(attempt: Attempt, around: Surroundings | None = None) -> str:
         f"# {diagnosis.mode}\n\n{diagnosis.explanation}",
         _summary(attempt, diagnosis, around.follows),
         _evidence(diagnosis),
-        _cure(diagnosis, attempt.remedies),
+        _cure(diagnosis, attempt.remedies, around.unmet),
         _command(attempt),
         _difference(attempt, around.good_env),
         _gpus(around.gpus),
@@ -81,20 +83,36 @@ def _evidence(diagnosis: Diagnosis) -> str:
     return f"## Evidence\n\n{_block(lines)}"
 
 
-def _cure(diagnosis: Diagnosis, tried: Sequence[Remedy]) -> str:
+def _cure(diagnosis: Diagnosis, tried: Sequence[Remedy], unmet: Sequence[str] | None) -> str:
     """Say what cures it, why that may be done by itself, and what was in force already."""
     lines = ["## Cure"]
     if diagnosis.remedy:
-        lines.append(f"{diagnosis.remedy.summary}: {changes(diagnosis.remedy)}.")
-        mode = BY_NAME.get(diagnosis.mode)
-        if mode and mode.check:
-            lines.append(f"It helps where this holds: {mode.check}.")
+        lines.append(f"{_sentence(diagnosis.remedy.summary)}: {changes(diagnosis.remedy)}.")
+        lines += _checked(diagnosis, unmet)
         lines.append(_safety(diagnosis.remedy))
     else:
         lines.append("Nothing that may be done without a person.")
     if tried:
-        lines.append("Already in force: " + "; ".join(remedy.summary for remedy in tried) + ".")
+        done = "\n".join(f"- {remedy.summary}: {changes(remedy)}" for remedy in tried)
+        lines.append(f"Already in force in this launch:\n\n{done}")
     return "\n\n".join(lines)
+
+
+def _checked(diagnosis: Diagnosis, unmet: Sequence[str] | None) -> list[str]:
+    """Say what the remedy requires of the host, and whether the host has it."""
+    mode, remedy = BY_NAME.get(diagnosis.mode), diagnosis.remedy
+    if unmet:
+        return [f"**It can't be done here**: {'; '.join(unmet)}."]
+    if mode is None or not mode.check:
+        return []
+    if unmet is not None and remedy and remedy.requires:
+        return [f"Checked on the host: {mode.check}."]
+    return [f"It helps where this holds: {mode.check}."]
+
+
+def _sentence(text: str) -> str:
+    """Begin a text with a capital."""
+    return text[:1].upper() + text[1:]
 
 
 def _safety(remedy: Remedy) -> str:
@@ -125,7 +143,7 @@ def changes(remedy: Remedy) -> str:
 
 def _command(attempt: Attempt) -> str:
     """Give the command to reproduce it by hand."""
-    env = [f"{name}={shlex.quote(value)}" for name, value in sorted(attempt.env.items())]
+    env = [f"{name}={_shell_value(name, value)}" for name, value in sorted(attempt.env.items())]
     words = [*env, *(shlex.quote(word) for word in attempt.command)]
     lines: list[str] = []
     for word in words:
@@ -137,13 +155,23 @@ def _command(attempt: Attempt) -> str:
     return "## By hand\n\n" + _block(" \\\n  ".join(lines), "sh")
 
 
+def _is_secret(name: str) -> bool:
+    """Tell a variable whose value nobody is to read in a page."""
+    return bool(regex(r"(?i)(?:TOKEN|SECRET|PASSWORD|PASSPHRASE|API_?KEY)\b").search(name))
+
+
+def _shell_value(name: str, value: str) -> str:
+    """Write a value for a shell; a secret is taken from the reader's own environment."""
+    return f'"${name}"' if _is_secret(name) else shlex.quote(value)
+
+
 def _difference(attempt: Attempt, good_env: Mapping[str, str] | None) -> str:
     """Show what differs from the environment of the last launch that came up."""
     if good_env is None:
         return ""
     names = sorted({*attempt.env, *good_env})
     lines = [
-        f"{sign}{name}={env[name]}"
+        f"{sign}{name}={'(hidden)' if _is_secret(name) else env[name]}"
         for name in names
         for sign, env in (("-", good_env), ("+", attempt.env))
         if name in env and attempt.env.get(name) != good_env.get(name)
@@ -224,4 +252,7 @@ def _remedy_json(remedy: Remedy | None) -> dict[str, Json] | None:
         "wait_s": remedy.wait_s,
         "longer_timeout": remedy.longer_timeout,
         "alters": remedy.alters,
+        "requires": [
+            {"need": one.need.value, "what": one.what, "text": one.text} for one in remedy.requires
+        ],
     }

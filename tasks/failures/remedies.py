@@ -11,7 +11,9 @@ from tasks.failures.spread import spread
 DEFAULT_MEM_FRACTION = 0.88
 """SGLang's own `--mem-fraction-static` on one GPU where nothing was said; it varies with size."""
 _FRACTIONS = {"mem_fraction_static": (0.1, 0.95)}
-__all__ = ["NextStep", "Prune", "Retry", "Stop", "apply", "next_step", "spread"]
+_LISTS = ("LD_LIBRARY_PATH",)
+"""Variables that list folders: a remedy's come first, what was asked for stays behind them."""
+__all__ = ["NextStep", "Prune", "Retry", "Stop", "apply", "inapplicable", "next_step", "spread"]
 
 ONCE_MORE = Remedy("try once more")
 NEXT_STACK = Remedy("take the next software stack", another_stack=True)
@@ -44,53 +46,70 @@ class Stop:
 NextStep = Retry | Prune | Stop
 
 
-def next_step(
-    diagnosis: Diagnosis,
-    tried: Sequence[Remedy],
-    attempts_made: int,
-    max_attempts: int,
-    stacks_left: int = 0,
-) -> NextStep:
-    """Decide what to do after attempt number `attempts_made` failed.
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a trial stands after a failed launch.
 
-    `tried` are the remedies in force in that attempt, `stacks_left` the user's stacks that come
-    after the one in use. Each remedy is used once; two of different kinds are used together; two
-    that undo each other end the trial.
+    `tried` are the remedies in force in that launch, `made` its number, `stacks_left` the user's
+    stacks that come after the one in use. `others_have_stacks` says that this trial asks for its
+    stack by name and others for others, `host_serves` that another configuration has served on
+    this host and stack tonight.
+    """
+
+    tried: tuple[Remedy, ...]
+    made: int
+    max_attempts: int
+    stacks_left: int = 0
+    others_have_stacks: bool = False
+    host_serves: bool = False
+
+
+def next_step(diagnosis: Diagnosis, standing: Standing) -> NextStep:
+    """Decide what to do after a launch failed.
+
+    Each remedy is used once; two of different kinds are used together; two that undo each other
+    end the trial.
     """
     match diagnosis.action:
         case Action.PRUNE:
             return Prune(diagnosis.cause)
-        case Action.STOP if not (_of_the_stack(diagnosis) and stacks_left):
-            return Stop(diagnosis.cause)
         case Action.STOP:
-            return _retry(
-                diagnosis, _stack_switches(tried), NEXT_STACK, attempts_made, max_attempts
-            )
-    remedy = diagnosis.remedy or ONCE_MORE
+            return _without_remedy(diagnosis, diagnosis.cause, standing)
+    remedy, tried = diagnosis.remedy or ONCE_MORE, standing.tried
     if remedy in tried:
         return Prune(f"{diagnosis.cause} It came back in spite of the remedy ({remedy.summary}).")
     if opposite := _opposite(remedy, tried):
         return Prune(f"{diagnosis.cause} Both directions failed ({opposite}).")
-    return _retry(diagnosis, tuple(tried), remedy, attempts_made, max_attempts)
+    return _retry(diagnosis, (*tried, remedy), standing)
 
 
-def _retry(
-    diagnosis: Diagnosis,
-    kept: tuple[Remedy, ...],
-    remedy: Remedy,
-    attempts_made: int,
-    max_attempts: int,
-) -> Retry | Prune:
-    """Retry while launches are left."""
-    if attempts_made >= max_attempts:
-        return Prune(f"{diagnosis.cause} Given up after {attempts_made} launches.")
-    return Retry((*kept, remedy))
-
-
-def _of_the_stack(diagnosis: Diagnosis) -> bool:
-    """Tell whether another software stack may not have this failure."""
+def inapplicable(diagnosis: Diagnosis, unmet: Sequence[str], standing: Standing) -> NextStep:
+    """Decide what to do where the host doesn't have what the remedy requires."""
+    summary = diagnosis.remedy.summary if diagnosis.remedy else ""
+    reason = f"{diagnosis.cause} That can't be done here ({summary}): {'; '.join(unmet)}."
     mode = BY_NAME.get(diagnosis.mode)
-    return mode is not None and mode.stack_fault
+    if mode is not None and mode.unmet is Action.PRUNE:
+        return Prune(reason)
+    return _without_remedy(diagnosis, reason, standing)
+
+
+def _without_remedy(diagnosis: Diagnosis, reason: str, standing: Standing) -> NextStep:
+    """Take the next stack if that may help; otherwise a person is needed."""
+    mode = BY_NAME.get(diagnosis.mode)
+    if mode is not None and mode.stack_fault and standing.stacks_left:
+        return _retry(diagnosis, (*_stack_switches(standing.tried), NEXT_STACK), standing)
+    if mode is not None and mode.stack_fault and standing.others_have_stacks:
+        return Prune(f"{reason} Trials with other stacks go on.")
+    if mode is not None and mode.vague and standing.host_serves:
+        return Prune(f"{reason} Other configurations serve on this host, so the sweep goes on.")
+    return Stop(reason)
+
+
+def _retry(diagnosis: Diagnosis, remedies: tuple[Remedy, ...], standing: Standing) -> Retry | Prune:
+    """Retry while launches are left."""
+    if standing.made >= standing.max_attempts:
+        return Prune(f"{diagnosis.cause} Given up after {standing.made} launches.")
+    return Retry(remedies)
 
 
 def _stack_switches(tried: Sequence[Remedy]) -> tuple[Remedy, ...]:
@@ -127,8 +146,19 @@ def apply(configuration: ServerConfiguration, remedies: Sequence[Remedy]) -> Ser
         }
         args |= remedy.args
         args |= {name: _scaled(name, args, factor) for name, factor in remedy.scale_args.items()}
-        configuration = replace(configuration, args=args, env={**configuration.env, **remedy.env})
+        configuration = replace(
+            configuration, args=args, env=_joined(configuration.env, remedy.env)
+        )
     return configuration
+
+
+def _joined(env: Mapping[str, str], changes: Mapping[str, str]) -> dict[str, str]:
+    """Set a remedy's variables, those that list folders before what they listed."""
+    kept = {
+        name: ":".join([value, env[name]]) if name in _LISTS and env.get(name) else value
+        for name, value in changes.items()
+    }
+    return {**env, **kept}
 
 
 def _scaled(name: str, args: Mapping[str, Value], factor: float) -> Value:

@@ -12,6 +12,9 @@ from tasks.server.order import Launched, LaunchOrder
 from tasks.server.readiness import NotReady, Ready, await_ready
 from tasks.server.site import Site
 
+LOG_TAIL = 1 << 18
+"""Characters of a log that are kept for the page on the failure."""
+
 
 async def make_attempt(order: LaunchOrder, site: Site, doctor: Doctor) -> Launched:
     """Launch once; the attempt says either how long it took or what went wrong."""
@@ -38,7 +41,7 @@ async def make_attempt(order: LaunchOrder, site: Site, doctor: Doctor) -> Launch
         case NotReady():
             diagnosis = explain(outcome, doctor)
             failed = replace(attempt, exit_code=outcome.exit_code, diagnosis=diagnosis)
-            return Launched(failed, launch)
+            return Launched(failed, launch, outcome.log[-LOG_TAIL:])
 
 
 def on_host(command: CommandLine, host: Host) -> CommandLine:

@@ -36,7 +36,7 @@ def test_the_page_has_cause_evidence_cure_and_command():
     assert page.startswith("# kv-alloc-not-enough-memory\n")
     assert "42  RuntimeError: Not enough memory." in page
     assert "`mem_fraction_static` times 1.08" in page
-    assert "Already in force: switch the cuDNN check off." in page
+    assert "- switch the cuDNN check off: " in page
     assert "A=1 \\\n  NCCL_ALGO=Ring \\\n  python3" in page
     assert "--model-path '/m x' \\\n" in page
     assert "/data/run/1/server.log" in page
@@ -53,6 +53,23 @@ def test_the_page_shows_what_else_is_known():
     assert "-NCCL_ALGO=Tree\n+NCCL_ALGO=Ring" in page
     assert "| 0 | H200 | 1,234 of 143,771 MiB |" in page
     assert "````text\nred\n```\nend\n````" in page
+
+
+def test_the_page_says_whether_the_host_has_what_the_remedy_requires():
+    diagnosis = diagnose("Cannot access gated repo for url https://huggingface.co/org/m\n", 1)
+    gated = replace(ATTEMPT, diagnosis=diagnosis)
+    assert "Checked on the host: the cache holds" in failure_page(gated, Surroundings(unmet=()))
+    lacking = failure_page(gated, Surroundings(unmet=("no whole snapshot of org/m",)))
+    assert "**It can't be done here**: no whole snapshot of org/m." in lacking
+    assert "It helps where this holds" in failure_page(gated)
+
+
+def test_a_secret_is_not_shown():
+    secret = replace(ATTEMPT, env={"HF_TOKEN": "hf_abc"})
+    page = failure_page(secret, Surroundings(good_env={"HF_TOKEN": "hf_old"}))
+    assert 'HF_TOKEN="$HF_TOKEN"' in page
+    assert "-HF_TOKEN=(hidden)\n+HF_TOKEN=(hidden)" in page
+    assert "hf_" not in page
 
 
 def test_a_page_without_a_diagnosis():

@@ -1,6 +1,16 @@
 from tasks.domain.configuration import ServerConfiguration
 from tasks.domain.diagnosis import Action, Diagnosis, Phase, Remedy
-from tasks.failures.remedies import NEXT_STACK, Prune, Retry, Stop, apply, next_step
+from tasks.failures.remedies import (
+    NEXT_STACK,
+    NextStep,
+    Prune,
+    Retry,
+    Standing,
+    Stop,
+    apply,
+    inapplicable,
+)
+from tasks.failures.remedies import next_step as decide
 
 LOWER = Remedy("lower", scale_args={"mem_fraction_static": 0.93})
 HIGHER = Remedy("raise", scale_args={"mem_fraction_static": 1.08})
@@ -10,6 +20,12 @@ CHECK = Remedy("check off", env={"SGLANG_DISABLE_CUDNN_CHECK": "1"})
 
 def ill(action: Action, remedy: Remedy | None = None, mode: str = "some-mode") -> Diagnosis:
     return Diagnosis(mode, Phase.START, action, "It failed.", remedy)
+
+
+def next_step(
+    diagnosis: Diagnosis, tried: tuple[Remedy, ...], made: int, most: int, **more: int
+) -> NextStep:
+    return decide(diagnosis, Standing(tried, made, most, **more))
 
 
 def test_a_prune_prunes_and_a_stop_stops():
@@ -93,3 +109,40 @@ def test_a_renamed_flag_keeps_its_value():
     rename = Remedy("full", rename_args={"cuda_graph_max_bs": "cuda_graph_max_bs_decode"})
     asked = ServerConfiguration("/m", {"cuda_graph_max_bs": 128, "tp": 8})
     assert apply(asked, (rename,)).args == {"cuda_graph_max_bs_decode": 128, "tp": 8}
+
+
+def test_a_trial_that_names_its_stack_leaves_the_other_stacks_trials_alone():
+    fault = ill(Action.STOP, mode="abi-undefined-symbol")
+    step = next_step(fault, (), 1, 3, others_have_stacks=True)
+    assert isinstance(step, Prune)
+    assert step.reason.endswith("Trials with other stacks go on.")
+
+
+def test_a_vague_failure_gives_up_one_configuration_where_the_host_serves_another():
+    vague = ill(Action.STOP, mode="scheduler-child-died")
+    assert isinstance(next_step(vague, (), 1, 3), Stop)
+    step = next_step(vague, (), 1, 3, host_serves=True)
+    assert isinstance(step, Prune)
+    assert "so the sweep goes on" in step.reason
+    plain = ill(Action.STOP, mode="gpu-hardware-fault")
+    assert isinstance(next_step(plain, (), 1, 3, host_serves=True), Stop)
+
+
+def test_what_the_host_lacks_for_a_remedy_needs_a_person_or_another_stack():
+    gated = ill(Action.RETRY, CHECK, "hub-gated-but-cached")
+    step = inapplicable(gated, ["no whole snapshot"], Standing((), 1, 3))
+    assert step == Stop(
+        "hub-gated-but-cached: It failed. That can't be done here (check off): no whole snapshot."
+    )
+    ptxas = ill(Action.RETRY, CHECK, "triton-ptxas-too-old")
+    assert inapplicable(ptxas, ["x"], Standing((), 1, 3, stacks_left=1)) == Retry((NEXT_STACK,))
+    assert isinstance(inapplicable(ptxas, ["x"], Standing((), 3, 3, stacks_left=1)), Prune)
+    lock = ill(Action.RETRY, CHECK, "hang-stale-jit-lock")
+    assert isinstance(inapplicable(lock, ["process 7 lives"], Standing((), 1, 3)), Prune)
+
+
+def test_a_folder_is_put_before_those_that_were_asked_for():
+    path = Remedy("path", env={"LD_LIBRARY_PATH": "/new"})
+    asked = ServerConfiguration("/m", {}, {"LD_LIBRARY_PATH": "/old:/older"})
+    assert apply(asked, (path,)).env == {"LD_LIBRARY_PATH": "/new:/old:/older"}
+    assert apply(ServerConfiguration("/m"), (path,)).env == {"LD_LIBRARY_PATH": "/new"}

@@ -45,16 +45,24 @@ def test_words_where_there_are_no_tokens_and_the_mean_over_the_prompts():
         (said(), "an empty answer to 'The capital of France is'"),
         (said("   "), "an empty answer to 'The capital of France is'"),
         (said("!!!!", *[0] * 8), "one token in a loop for 'The capital of France is': '!!!!'"),
-        (said("!!!", *[0] * 7), ""),
+        (said("!!!", *[0] * 3), ""),
+        (said("!!!!!!!", *range(7)), "no word in the answer to {prompt}: '!!!!!!!'"),
+        (said("nan nan", *range(4)), "NaN for {prompt}: 'nan nan'"),
+        (said("a\ufffd"), ""),
+        (said("\ufffd" * 4), "bytes that are no text for {prompt}: '\ufffd\ufffd\ufffd\ufffd'"),
         (said("x", *[0] * 9, 1), ""),  # 90 % is still allowed
         (said("x", *[0] * 10, 1), "one token in a loop for 'The capital of France is': 'x'"),
         (said("no " * 8), f"one token in a loop for 'The capital of France is': {'no ' * 8!r}"),
-        (said("x", *[1, 2] * 12), ""),
+        (said("x", *[1, 2] * 12), "2 tokens in a loop for {prompt}: 'x'"),
+        (said("x", 5, 6, 7, 8, *[1, 2, 3, 4] * 5), "4 tokens in a loop for {prompt}: 'x'"),
+        (said("x", *[1, 2, 3, 4] * 3), ""),  # three rounds may be an enumeration
+        (said("x", *[1, 2] * 6, *range(20, 32)), ""),  # it found its way out
     ],
 )
 def test_an_answer_on_its_own(answer: Answer, fault: str):
     report = judge([answer], None, CANARY)
-    assert (report.fault, report.ok, report.agreement) == (fault, not fault, None)
+    expected = fault.replace("{prompt}", "'The capital of France is'")
+    assert (report.fault, report.ok, report.agreement) == (expected, not fault, None)
 
 
 def test_the_first_answer_is_the_reference_of_those_that_follow():

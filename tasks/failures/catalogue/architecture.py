@@ -1,6 +1,6 @@
 """The GPU's architecture: what ptxas, torch, kernels and attention backends support."""
 
-from tasks.domain.diagnosis import Action, Phase, Remedy
+from tasks.domain.diagnosis import Action, Need, Phase, Remedy, Requirement
 from tasks.failures.catalogue.entry import Mode, Sign, Spread, Variant
 
 _CAPTURE = (Phase.GRAPH_CAPTURE, Phase.WARMUP, Phase.START)
@@ -39,8 +39,10 @@ MODES = (
                 "TRITON_PTXAS_PATH": "/usr/local/cuda/bin/ptxas",
                 "TRITON_PTXAS_BLACKWELL_PATH": "/usr/local/cuda/bin/ptxas",
             },
+            requires=(Requirement(Need.KNOWS, "/usr/local/cuda/bin/ptxas", "{arch}"),),
         ),
-        check="/usr/local/cuda/bin/ptxas knows the architecture (ptxas --list-arch)",
+        check="/usr/local/cuda/bin/ptxas knows the architecture (ptxas --help)",
+        stack_fault=True,
     ),
     Mode(
         "torch-build-lacks-arch",

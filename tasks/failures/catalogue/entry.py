@@ -87,8 +87,9 @@ class Mode:
     `explanation` is the cause and the cure for a person, short enough for a state's message.
     Where the log says nothing, `exit_codes` decide, or the phase in which a launch hangs
     (`stalls`), or the words with which the log of a hang breaks off (`ends`).
-    `check` is what must hold on the host before the remedy is tried. `stack_fault` means that
-    another software stack may not have it.
+    `check` says what must hold on the host before the remedy is tried, and `unmet` is the action
+    where it doesn't. `stack_fault` means that another software stack may not have it. `vague` means
+    that the log doesn't say why: where the host serves another configuration, it isn't at fault.
     """
 
     name: str
@@ -103,4 +104,6 @@ class Mode:
     stalls: tuple[Phase, ...] = ()
     ends: str = ""
     check: str = ""
+    unmet: Action = Action.STOP
     stack_fault: bool = False
+    vague: bool = False

@@ -1,6 +1,6 @@
 """The model hub, the disk and its permissions."""
 
-from tasks.domain.diagnosis import Action, Phase, Remedy
+from tasks.domain.diagnosis import Action, Need, Phase, Remedy, Requirement
 from tasks.failures.catalogue.entry import Mode, Sign, Variant
 
 _START = (Phase.START, Phase.WEIGHTS)
@@ -50,7 +50,11 @@ MODES = (
                 away=r"You are trying to access a gated repo",
             ),
         ),
-        Remedy("use the cached snapshot", env={"HF_HUB_OFFLINE": "1"}),
+        Remedy(
+            "use the cached snapshot",
+            env={"HF_HUB_OFFLINE": "1"},
+            requires=(Requirement(Need.SNAPSHOT),),
+        ),
         check="the cache holds a whole snapshot of the model",
     ),
     Mode(
@@ -110,6 +114,7 @@ MODES = (
                     ("FLASHINFER_WORKSPACE_BASE", ""),
                 )
             },
+            requires=(Requirement(Need.WRITABLE, "/tmp/sglang-sweep-cache"),),
         ),
         check="/tmp is writable and has room",
     ),

@@ -1,6 +1,6 @@
 """Kernels built on the spot: flashinfer, nvcc, DeepGEMM, their caches and locks."""
 
-from tasks.domain.diagnosis import Action, Cleanup, Phase, Remedy
+from tasks.domain.diagnosis import Action, Cleanup, Need, Phase, Remedy, Requirement
 from tasks.failures.catalogue.entry import Mode, Sign, Variant, Weight
 
 _BUILD = (Phase.GRAPH_CAPTURE, Phase.WARMUP, Phase.START)
@@ -33,7 +33,11 @@ MODES = (
                 r"(?P<home>/[^\s:]+)/bin/nvcc",
             ),
         ),
-        Remedy("set CUDA_HOME to the toolkit's folder", env={"CUDA_HOME": "{home}"}),
+        Remedy(
+            "set CUDA_HOME to the toolkit's folder",
+            env={"CUDA_HOME": "{home}"},
+            requires=(Requirement(Need.PROGRAM, "{home}/bin/nvcc"),),
+        ),
         check="{home}/bin/nvcc exists",
     ),
     Mode(
@@ -63,7 +67,11 @@ MODES = (
             Variant(
                 r"Could not find nvcc|nvcc: (?:command )?not found|directory: 'nvcc'|CUDA_HOME",
                 Action.RETRY,
-                Remedy("point CUDA_HOME at the usual place", env={"CUDA_HOME": "/usr/local/cuda"}),
+                Remedy(
+                    "point CUDA_HOME at the usual place",
+                    env={"CUDA_HOME": "/usr/local/cuda"},
+                    requires=(Requirement(Need.PROGRAM, "/usr/local/cuda/bin/nvcc"),),
+                ),
                 "A kernel must be compiled and nvcc isn't on the server's path. Set CUDA_HOME to"
                 " the toolkit, /usr/local/cuda as a rule.",
             ),
@@ -99,7 +107,7 @@ MODES = (
         _BUILD,
         (
             Sign(
-                rf"fatal error: {_TOOLKIT_HEADER}\w*\.h(?:pp)?:",
+                rf"fatal error: (?P<header>{_TOOLKIT_HEADER}\w*\.h(?:pp)?):",
                 near=r"(?P<site_packages>/[\w./@+-]+?/(?:site|dist)-packages)/",
             ),
         ),
@@ -115,10 +123,12 @@ MODES = (
                         " -I{site_packages}/nvidia/curand/include"
                         " -I{site_packages}/nvidia/cublas/include"
                     },
+                    requires=(Requirement(Need.FILE, "{site_packages}/nvidia/*/include/{header}"),),
                 ),
             ),
         ),
         check="one of these folders holds the header",
+        stack_fault=True,
     ),
     Mode(
         "flashinfer-jit-build-failed",
@@ -215,9 +225,14 @@ MODES = (
                 weak=True,
             ),
         ),
-        Remedy("move stale build locks aside", cleanup=(Cleanup.JIT_LOCKS,)),
+        Remedy(
+            "move stale build locks aside",
+            cleanup=(Cleanup.JIT_LOCKS,),
+            requires=(Requirement(Need.STALE_LOCK),),
+        ),
         ends=r"Loading JIT ops?(?!.*[Ff]inished)",
         check="no living process holds the lock",
+        unmet=Action.PRUNE,
     ),
     Mode(
         "startup-timeout-slow-jit",

@@ -1,6 +1,6 @@
 """Shared libraries: symbols that are missing, libraries that can't be found, two CUDA majors."""
 
-from tasks.domain.diagnosis import Action, Phase, Remedy
+from tasks.domain.diagnosis import Action, Need, Phase, Remedy, Requirement
 from tasks.failures.catalogue.entry import Mode, Sign, Variant, Weight
 
 _START = (Phase.START,)
@@ -141,6 +141,11 @@ MODES = (
                 Remedy(
                     "put torch's CUDA libraries on the loader's path",
                     env={"LD_LIBRARY_PATH": f"{{site_packages}}/nvidia/{folder}/lib"},
+                    requires=(
+                        Requirement(
+                            Need.FILE, f"{{site_packages}}/nvidia/{folder}/lib/{{library}}*"
+                        ),
+                    ),
                 ),
                 line=library,
             )

@@ -152,5 +152,6 @@ MODES = (
             Sign(r"warmup error:|[Ww]armup (?:request )?failed", weight=Weight.SYMPTOM),
         ),
         stack_fault=True,
+        vague=True,
     ),
 )

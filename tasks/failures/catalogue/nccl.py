@@ -1,6 +1,6 @@
 """NCCL, shared memory between processes, and the custom all-reduce."""
 
-from tasks.domain.diagnosis import Action, Cleanup, Phase, Remedy
+from tasks.domain.diagnosis import Action, Cleanup, Need, Phase, Remedy, Requirement
 from tasks.failures.catalogue.entry import Mode, Sign, Weight
 
 _COMMUNICATION = (Phase.DISTRIBUTED, Phase.WEIGHTS, Phase.GRAPH_CAPTURE, Phase.SERVING)
@@ -54,7 +54,11 @@ MODES = (
             ),
             Sign(r"FileExistsError: \[Errno 17\] File exists: '/(?:psm_|dev/shm/)"),
         ),
-        Remedy("remove our dead runs' shared memory", cleanup=(Cleanup.SHARED_MEMORY,)),
+        Remedy(
+            "remove our dead runs' shared memory",
+            cleanup=(Cleanup.SHARED_MEMORY,),
+            requires=(Requirement(Need.DEAD_SEGMENT),),
+        ),
         check="the segments are ours and no process maps them",
     ),
     Mode(

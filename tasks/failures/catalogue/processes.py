@@ -108,6 +108,7 @@ MODES = (
                 near=r"\[rank\d+\]|NCCL|Gloo|gloo",
             ),
         ),
+        vague=True,
     ),
     Mode(
         "gpu-memory-imbalance-self",

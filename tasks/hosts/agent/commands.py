@@ -11,6 +11,7 @@ from typing import Callable  # noqa: UP035 - Python 3.8 on the host
 
 from . import devices, traces
 from .files import Json, install, read, read_json, remove, size_of, slice_of, write
+from .leftovers import tidy
 from .lock import holder, lock, renew, unlock
 from .processes import (
     alive,
@@ -25,6 +26,7 @@ from .processes import (
     port_holders,
 )
 from .recorder import record
+from .requirements import check
 from .supervisor import start, supervise
 
 
@@ -130,6 +132,7 @@ COMMANDS: dict[str, Callable[[Json], Json]] = {
     for command in (
         hello, clock, start, watch, renew, stop, kill, holders, ours, occupants, read, write,
         free_port, lock, unlock, holder, install, remove, leftovers, remove_leftovers,
+        check, tidy,
     )
 }  # fmt: skip
 
