@@ -29,6 +29,11 @@ kind = "garbage"
 when = {cuda_graph_max_bs = 256, speculative_num_steps = 3}
 speedup = 1.5
 """
+NAN = """
+[[fault]]
+kind = "nan"
+when = {cuda_graph_max_bs = 512, speculative_num_steps = 3}
+"""
 
 
 def by_axes(report) -> dict[tuple, dict]:
@@ -43,7 +48,7 @@ def runs_of(environment, kind: str, name: str) -> list[dict]:
 
 
 def test_a_sweep_is_cured_pruned_refused_and_measured(make_bed):
-    bed = make_bed(CUDNN + OOM + GARBAGE)
+    bed = make_bed(CUDNN + OOM + GARBAGE + NAN)
     sweep = bed.sweep(
         name="whole",
         axes={"cuda_graph_max_bs": [128, 256, 512], "speculative_steps": [0, 3, 5]},
@@ -73,6 +78,7 @@ def test_a_sweep_is_cured_pruned_refused_and_measured(make_bed):
     assert trials[512, 5]["attempts"] == [], "infeasibility spreads: no launch is wasted"
 
     assert trials[256, 3]["verdict"] == "incorrect"
+    assert trials[512, 3]["verdict"] == "incorrect"
     assert report["best"]["trial_id"] == trials[128, 3]["trial_id"]
     assert "--cuda-graph-max-bs 128" in report["best"]["command"]
     assert "SGLANG_DISABLE_CUDNN_CHECK=1" in report["best"]["command"]
@@ -83,10 +89,39 @@ def test_a_sweep_is_cured_pruned_refused_and_measured(make_bed):
     assert {"LaunchFailed: cudnn-conv3d-check", "LaunchFailed: oom-cuda-graph-capture"} <= states
     [flow] = runs_of(bed.environment, "flow", "whole simulated")
     assert flow["state"]["name"] == "CompletedWithFailures"
-    assert "6 measured" in flow["state"]["message"]
+    assert "2 incorrect, 2 pruned" in flow["state"]["message"]
     log = bed.store / report["sweep_id"] / "trials" / trials[256, 5]["trial_id"] / "attempt-1"
     assert "CUDA out of memory" in (log / "server.log").read_text()
     assert os.access(log / "cmd.sh", os.X_OK)
+    assert_that_the_page_tells_all(bed, trials[256, 5]["trial_id"])
+
+
+def assert_that_the_page_tells_all(bed, trial_id: str) -> None:
+    """The artifact of a trial whose two launches failed, as the UI shows the last one."""
+    first, last = artifacts_of(bed.environment, f"launch-failed-{trial_id}")
+    assert "retry: lower the memory fraction" in first
+    for said in (
+        "# oom-cuda-graph-capture\n",
+        "pruned, the sweep goes on",
+        "Exception: Capture cuda graph failed: CUDA out of memory",
+        "Already in force in this launch:\n\n- switch the cuDNN check off",
+        "- lower the memory fraction: ",
+        "SGLANG_DISABLE_CUDNN_CHECK=1 \\\n",
+        "--cuda-graph-max-bs 256 \\\n",
+        "## Environment against the last launch that came up\n\nThe same.",
+        "## GPUs\n",
+        "## The software stack\n",
+        "Received sigquit from a child process",
+        f"trials/{trial_id}/attempt-2/server.log`",
+    ):
+        assert said in last, f"{said!r} is not on the page:\n{last}"
+
+
+def artifacts_of(environment, key: str) -> list[str]:
+    """The texts under one key, oldest first."""
+    query = {"artifacts": {"key": {"any_": [key]}}, "sort": "CREATED_DESC"}
+    found = httpx.post(f"{environment['PREFECT_API_URL']}/artifacts/filter", json=query).json()
+    return [artifact["data"] for artifact in sorted(found, key=lambda one: one["created"])]
 
 
 def test_repeats_are_interleaved_and_give_an_interval(make_bed):
@@ -278,7 +313,8 @@ def test_each_fault_gets_its_diagnosis(make_bed, fault, mode, verdict):
 
 
 def test_a_child_that_outlives_its_parent_is_ended_before_the_next_launch(make_bed):
-    bed = make_bed('[[fault]]\nkind = "leaky-child"\n')
+    early = '[[fault]]\nkind = "health-early"\nseconds = 1\n'
+    bed = make_bed('[[fault]]\nkind = "leaky-child"\n' + early)
     done = bed.run("run", bed.sweep())
     assert done.returncode == 0, done.stdout
     assert bed.holders() == []
@@ -297,13 +333,25 @@ def test_who_was_ended_before_a_launch_stands_in_its_trial(make_bed):
     assert ended["reason"] == "holds the GPUs of a dedicated host"
 
 
-def test_a_port_that_another_server_holds_is_not_taken_for_ours(make_bed):
-    bed = make_bed('[[fault]]\nkind = "port-taken"\nattempts = 1\n')
+SLOW_IMPORT = """
+[[fault]]
+kind = "slow-start"
+phase = "import"
+seconds = 2000
+when = {cuda_graph_max_bs = 256}
+"""
+
+
+def test_a_strangers_port_and_a_slow_disk_are_cured(make_bed):
+    """A port that another server holds isn't taken for ours; a launch gets the time it needs."""
+    bed = make_bed('[[fault]]\nkind = "port-taken"\nattempts = 1\n' + SLOW_IMPORT)
     done = bed.run("run", bed.sweep())
     assert done.returncode == 0, done.stdout
-    first = by_axes(bed.report())[(128,)]
-    assert [failure["mode"] for failure in first["failures"]] == ["port-in-use-http"]
-    assert first["verdict"] == "measured"
+    trials = by_axes(bed.report())
+    for size, mode in ((128, "port-in-use-http"), (256, "startup-timeout-slow-import")):
+        assert [failure["mode"] for failure in trials[size,]["failures"]] == [mode]
+        assert trials[size,]["verdict"] == "measured"
+    assert not trials[256,]["remedies"], "more time changes nothing of the server"
 
 
 def test_the_budget_ends_the_launches_but_not_the_report(make_bed):
