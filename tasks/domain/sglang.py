@@ -37,6 +37,9 @@ SPECULATIVE_FLAGS = (
     "speculative_num_draft_tokens",
 )
 
+WORKER_PREFIX = "sglang::"
+"""How the names of a server's own processes begin, such as `sglang::scheduler_TP0`."""
+
 NCCL_CHANNELS = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS")
 
 

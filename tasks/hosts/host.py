@@ -52,7 +52,7 @@ class Watched:
 
     `ended_by` is `lease` where the supervisor ended it because nobody renewed its lease. `log` is
     the part of the log from the asked offset on; `port_holders` is `nobody`, `ours` or
-    `another`; `cpu_s` sums over every process of the server.
+    `another`; `family` has pid and name of every process of the server, and `cpu_s` sums over them.
     """
 
     running: bool
@@ -60,9 +60,14 @@ class Watched:
     ended_by: str
     log: bytes
     log_bytes: int
-    processes: int
+    family: tuple[tuple[int, str], ...]
     cpu_s: float
     port_holders: str
+
+    @property
+    def processes(self) -> int:
+        """How many processes the server is."""
+        return len(self.family)
 
 
 @dataclass(frozen=True, slots=True)
@@ -320,17 +325,21 @@ class Host:
             argv, env={}, folder=folder, mark=mark, lease_s=lease_s, grace_s=_RECORDER_GRACE_S
         )
 
-    async def watch(self, folder: str, mark: str, offset: int, port: int = 0) -> Watched:
-        """Look at a detached program."""
+    async def watch(
+        self, folder: str, mark: str, offset: int, port: int = 0, wait_s: float = 0.0
+    ) -> Watched:
+        """Look at a detached program: at once when it has ended, or after `wait_s` at most."""
         request = {
             "folder": folder,
             "mark": mark,
             "offset": offset,
             "limit": 4 << 20,
             "port": port,
+            "wait_s": wait_s,
         }
         answer = await self.ask("watch", request)
-        return Watched(**{**answer, "log": base64.b64decode(answer["log"])})
+        family = tuple((pid, name) for pid, name in answer["family"])
+        return Watched(**{**answer, "log": base64.b64decode(answer["log"]), "family": family})
 
     async def stop(self, mark: str, grace_s: float) -> Ended:
         """End every process of ours whose marker begins with `mark`; verified gone."""

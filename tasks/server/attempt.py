@@ -34,7 +34,9 @@ async def make_attempt(order: LaunchOrder, site: Site, doctor: Doctor) -> Launch
     patience = _stretched(site.patience, order.ready_factor)
     launch = await start(site.hold, command, port, order.mark, patience)
     attempt = replace(attempt, folder=launch.folder)
-    outcome = await await_ready(site.host, launch, patience, doctor.is_fatal, order.what)
+    outcome = await await_ready(
+        site.host, launch, patience, doctor.is_fatal, order.what, order.expected_s
+    )
     match outcome:
         case Ready(ready_s):
             return Launched(replace(attempt, ready_s=ready_s), launch)
@@ -63,6 +65,8 @@ def explain(outcome: NotReady, doctor: Doctor) -> Diagnosis:
     )
     if diagnosis is None and outcome.port_stolen:
         return doctor.diagnosis_of("port-in-use-http", outcome.phase)
+    if diagnosis is None and outcome.child_lost:
+        return doctor.diagnosis_of("scheduler-died-silently", outcome.phase)
     return diagnosis or undiagnosed(outcome.phase, outcome.reason)
 
 

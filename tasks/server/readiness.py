@@ -7,7 +7,6 @@ had failed, when another server answered the warm-up request.
 
 import asyncio
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from tasks.domain.diagnosis import Phase
@@ -16,9 +15,7 @@ from tasks.domain.progress import Progress, report
 from tasks.hosts.host import Host, Watched
 from tasks.server.http import generates
 from tasks.server.launch import Launch, Patience, log_at
-from tasks.server.log import LogState, follow
-
-FatalLine = Callable[[str], bool]
+from tasks.server.signs import FatalLine, Signs
 
 _PROBE_S = 20.0
 _EXIT_RECORD_S = 3.0
@@ -35,7 +32,8 @@ class Ready:
 class NotReady:
     """It won't serve; `exit_code` is None where it still ran.
 
-    `stalled` where it only hung, `port_stolen` where another server answers in its place.
+    `stalled` where it only hung, `port_stolen` where another server answers in its place,
+    `child_lost` where a process of its ended and it went on.
     """
 
     exit_code: int | None
@@ -44,98 +42,66 @@ class NotReady:
     reason: str
     stalled: bool = False
     port_stolen: bool = False
-
-
-@dataclass(slots=True)
-class _Signs:
-    """What has been seen of a launch so far, and when it last gave a sign of life."""
-
-    log: LogState
-    started: float
-    log_bytes: int = 0
-    cpu_s: float = 0.0
-    life: float = 0.0
-    breaks: int = 0
-    fatal_since: float | None = None
-    stolen_since: float | None = None
+    child_lost: bool = False
 
 
 async def await_ready(
-    host: Host, launch: Launch, patience: Patience, is_fatal: FatalLine, what: Progress
+    host: Host,
+    launch: Launch,
+    patience: Patience,
+    is_fatal: FatalLine,
+    what: Progress,
+    expected_s: float | None = None,
 ) -> Ready | NotReady:
-    """Watch process, log, port and HTTP together until they agree."""
-    signs = _Signs(LogState(), started=time.monotonic(), life=time.monotonic())
+    """Watch process, log, port, HTTP and GPU memory together until they agree.
+
+    `expected_s` is how long earlier launches took, for whoever watches.
+    """
+    signs, pause_s = Signs.none_yet(), 0.0
     while True:
-        watched = await _look(host, launch, signs)
-        if signs.breaks != host.transport.breaks:  # nobody could see whether it lived
-            signs.breaks, signs.life = host.transport.breaks, time.monotonic()
-        _take_in(signs, watched, is_fatal)
-        _tell(signs, what)
+        watched = await _look(host, launch, signs, pause_s)
+        signs.unseen(host.transport.breaks)
+        signs.take_in(watched, is_fatal)
+        await signs.feel_memory(host, patience)
+        _tell(signs, what, expected_s)
         if watched.ended_by == "lease":
             raise LeaseExpired(host.name, f"{launch.folder}: nobody renewed the server's lease")
-        reason = _given_up(signs, watched, patience)
+        reason = signs.given_up(watched, patience)
         if reason is not None:
             return await _not_ready(host, launch, signs, watched, reason)
         ours = signs.log.ready and watched.port_holders == "ours"
         if ours and await generates(launch.base_url, _PROBE_S):
             return Ready(time.monotonic() - signs.started)
-        await asyncio.sleep(_pause_s(time.monotonic() - signs.started))
+        pause_s = _pause_s(time.monotonic() - signs.started)
 
 
-async def _look(host: Host, launch: Launch, signs: _Signs) -> Watched:
+async def _look(host: Host, launch: Launch, signs: Signs, wait_s: float) -> Watched:
     """How the server is; the exit status is on record only a moment after the end."""
-    deadline = time.monotonic() + _EXIT_RECORD_S
+    deadline = time.monotonic() + wait_s + _EXIT_RECORD_S
     while True:
-        watched = await host.watch(launch.folder, launch.mark, signs.log_bytes, launch.port)
+        watched = await host.watch(launch.folder, launch.mark, signs.log_bytes, launch.port, wait_s)
         ended_unseen = not watched.running and watched.exit_code is None
         if not ended_unseen or time.monotonic() > deadline:
             return watched
-        await asyncio.sleep(0.1)
-
-
-def _take_in(signs: _Signs, watched: Watched, is_fatal: FatalLine) -> None:
-    now = time.monotonic()
-    signs.log, lines = follow(signs.log, watched.log)
-    signs.log_bytes += len(watched.log)
-    busy = watched.cpu_s > signs.cpu_s + 0.02 and signs.log.phase is not Phase.DISTRIBUTED
-    if watched.log or busy:
-        signs.life = now
-    signs.cpu_s = max(signs.cpu_s, watched.cpu_s)
-    if signs.fatal_since is None and any(is_fatal(line) for line in lines):
-        signs.fatal_since = now
-    stolen = signs.log.ready and watched.port_holders == "another"
-    signs.stolen_since = (signs.stolen_since or now) if stolen else None
-
-
-def _given_up(signs: _Signs, watched: Watched, patience: Patience) -> str | None:
-    """Why there is no point in waiting on, or None."""
-    now = time.monotonic()
-    if not watched.running:
-        unseen = "the process ended, and nobody saw its exit status"
-        code = watched.exit_code
-        return unseen if code is None else f"the process ended with exit status {code}"
-    if signs.fatal_since is not None and now - signs.fatal_since > patience.certain_s:
-        return "the log holds a fatal error"
-    if signs.stolen_since is not None and now - signs.stolen_since > patience.certain_s:
-        return "another server holds the port"
-    if now - signs.life > patience.stall_s:
-        return f"no sign of life for {patience.stall_s:.0f} s"
-    if now - signs.started > patience.ready_s:
-        return f"not ready within {patience.ready_s:.0f} s"
-    return None
+        await asyncio.sleep(0.03)
 
 
 async def _not_ready(
-    host: Host, launch: Launch, signs: _Signs, watched: Watched, reason: str
+    host: Host, launch: Launch, signs: Signs, watched: Watched, reason: str
 ) -> NotReady:
     log = (await log_at(host, launch.folder)).decode(errors="replace")
     stolen = signs.stolen_since is not None
     stalled = watched.running and signs.fatal_since is None and not stolen
-    return NotReady(watched.exit_code, signs.log.phase, log, reason, stalled, stolen)
+    lost = bool(signs.lost) and watched.running
+    return NotReady(watched.exit_code, signs.log.phase, log, reason, stalled, stolen, lost)
 
 
-def _tell(signs: _Signs, what: Progress) -> None:
-    phase = signs.log.phase.value.replace("_", " ")
+def _tell(signs: Signs, what: Progress, expected_s: float | None) -> None:
+    """Say how far the launch is, and how long it should take yet."""
+    detail = signs.log.detail or signs.log.phase.value.replace("_", " ")
+    left_s = (expected_s or 0.0) - (time.monotonic() - signs.started)
+    if left_s >= 1.0:
+        detail += f", about {left_s:.0f} s left"
     report(
         Progress(
             phase="launch",
@@ -143,12 +109,12 @@ def _tell(signs: _Signs, what: Progress) -> None:
             trials=what.trials,
             label=what.label,
             attempt=what.attempt,
-            detail=signs.log.detail or phase,
+            detail=detail,
             fraction=signs.log.fraction,
         )
     )
 
 
 def _pause_s(waited_s: float) -> float:
-    """Look often at first, since a launch that fails often fails early; then ever more rarely."""
+    """Look often at first, then ever more rarely; an end is told at once all the same."""
     return min(2.0, max(0.1, waited_s / 30))

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import time
 from pathlib import Path
@@ -10,10 +11,13 @@ import httpx
 import pytest
 
 from tasks.domain.diagnosis import Phase
+from tasks.domain.progress import listener
+from tasks.failures.fatal import fatal_line
 from tasks.server.http import complete, facts, generates
-from tasks.server.launch import end_marked
-from tasks.server.readiness import NotReady, Ready
-from tests.server.conftest import Bed, fault, free_port
+from tasks.server.launch import Patience, end_marked
+from tasks.server.readiness import NotReady, Ready, await_ready
+from tasks.server.signs import Signs
+from tests.server.conftest import WHAT, Bed, fault, free_port
 
 SAYS_READY = (
     "import sys, time; print('The server is fired up and ready to roll!', flush=True); "
@@ -152,6 +156,64 @@ async def test_a_fatal_line_of_a_process_that_lives_on(bed: Bed):
     outcome = await bed.ready(await bed.launch(program=program), stall_s=30)
     assert isinstance(outcome, NotReady)
     assert (outcome.reason, outcome.stalled) == ("the log holds a fatal error", False)
+
+
+async def test_a_worker_that_dies_alone_is_known_at_once(bed: Bed):
+    launch = await bed.launch(fault("nccl-hang"))
+    await bed.await_log(launch, b"distributed begin")
+    waiting = asyncio.create_task(bed.ready(launch, stall_s=30))
+    await asyncio.sleep(1.0)
+    family = await bed.host.ours(launch.mark)
+    [server] = [one for one in family if not one.name.startswith("sglang::")]
+    [rank] = [one for one in family if one.command.startswith("sglang::scheduler_TP3")]
+    os.kill(server.pid, signal.SIGSTOP)  # so that it can't see what happens
+    os.kill(rank.pid, signal.SIGKILL)
+    outcome = await waiting
+    assert isinstance(outcome, NotReady)
+    assert outcome.reason == f"sglang::schedul (pid {rank.pid}) ended while the server went on"
+    assert (outcome.child_lost, outcome.stalled) == (True, False)
+
+
+async def test_a_launch_that_only_spins_is_not_waited_on(bed: Bed):
+    """CPU time is believed four times as long as silence, and a compiler as long as it runs."""
+    spinning = "while True: pass"
+    outcome = await bed.ready(await bed.launch(program=spinning), ready_s=20, stall_s=0.5)
+    assert isinstance(outcome, NotReady)
+    assert outcome.reason == "busy for 2 s, without a line or more GPU memory"
+    building = (
+        "import ctypes, time; ctypes.CDLL(None).prctl(15, b'cicc', 0, 0, 0); time.sleep(1000)"
+    )
+    outcome = await bed.ready(await bed.launch(program=building), ready_s=3, stall_s=0.5)
+    assert isinstance(outcome, NotReady)
+    assert outcome.reason == "not ready within 3 s"
+
+
+async def test_memory_that_is_taken_is_a_sign_of_life(bed: Bed, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tasks.server.signs._QUIET_S", 0.0)
+    monkeypatch.setattr("tasks.server.signs._ASK_MEMORY_S", 0.0)
+    signs, patience = Signs.none_yet(), Patience(60, 0.3, 2)
+    signs.life = signs.progress = signs.progress - 1
+    await signs.feel_memory(bed.host, patience)
+    assert signs.memory_mib is not None
+    silent_since = signs.progress
+    launch = await bed.launch()
+    assert isinstance(await bed.ready(launch), Ready)
+    await signs.feel_memory(bed.host, patience)
+    assert signs.progress > silent_since
+    silent_since = signs.progress
+    await signs.feel_memory(bed.host, patience)
+    assert signs.progress == silent_since
+
+
+async def test_an_estimate_is_shown_while_it_lasts(bed: Bed):
+    told: list[str] = []
+    token = listener.set(lambda progress: told.append(progress.detail))
+    launch = await bed.launch()
+    patience = Patience(20, 10, 2)
+    ready = await await_ready(bed.host, launch, patience, fatal_line, WHAT, expected_s=1000.0)
+    listener.reset(token)
+    assert isinstance(ready, Ready)
+    assert re.fullmatch(r"start, about (?:1000|99\d) s left", told[0])
 
 
 @pytest.mark.parametrize("after_s", [0.0, 0.5])

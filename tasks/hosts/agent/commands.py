@@ -22,12 +22,16 @@ from .processes import (
     end,
     listeners,
     marked,
+    name_of,
     nested_pids,
     port_holders,
 )
 from .recorder import record
 from .requirements import check
 from .supervisor import start, supervise
+
+NEWS_S = 0.5
+"""How long the first new line of a log waits for company."""
 
 
 def hello(_: Json) -> Json:
@@ -50,23 +54,38 @@ def clock(_: Json) -> Json:
 
 
 def watch(request: Json) -> Json:
-    """How a server is: its state, the new part of its log, its CPU time, who has its port."""
+    """How a server is: its state, the new part of its log, its CPU time, who has its port.
+
+    Answers at once when the server has ended, and otherwise after `wait_s` at the latest.
+    """
     folder = request["folder"]
     process = read_json(os.path.join(folder, "process.json")) or {"pid": 0, "start_ticks": 0}
+    log = os.path.join(folder, "server.log")
+    await_news(process, log, request["offset"], request["wait_s"])
     exited = read_json(os.path.join(folder, "exit.json"))
     running = alive(process["pid"], process["start_ticks"])
-    data = slice_of(os.path.join(folder, "server.log"), request["offset"], request["limit"])
+    data = slice_of(log, request["offset"], request["limit"])
     family = marked(request["mark"])
     return {
         "running": running,
         "exit_code": exited["code"] if exited else None,
         "ended_by": exited.get("ended_by", "") if exited else "",
         "log": base64.b64encode(data).decode(),
-        "log_bytes": size_of(os.path.join(folder, "server.log")),
-        "processes": len(family),
+        "log_bytes": size_of(log),
+        "family": [[pid, name_of(pid)] for pid, _ in family],
         "cpu_s": sum(cpu_s(pid) for pid, _ in family),
         "port_holders": port_holders(request["port"], [pid for pid, _ in family]),
     }
+
+
+def await_news(process: Json, log: str, offset: int, wait_s: float) -> None:
+    """Wait until a server has ended, or has written more, which may take a moment to be more."""
+    began = time.monotonic()
+    while alive(process["pid"], process["start_ticks"]):
+        waited = time.monotonic() - began
+        if waited >= wait_s or (waited >= NEWS_S and size_of(log) > offset):
+            return
+        time.sleep(0.03)
 
 
 def stop(request: Json) -> Json:

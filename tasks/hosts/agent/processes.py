@@ -89,7 +89,7 @@ def describe(pid: int, start_ticks: int) -> Json | None:
     """
     uid = uid_of(pid)
     command = read_bytes(f"/proc/{pid}/cmdline").replace(b"\0", b" ").decode(errors="replace")
-    name = read_bytes(f"/proc/{pid}/comm").decode(errors="replace").strip()
+    name = name_of(pid)
     mark = mark_of(pid)
     if uid is None or not alive(pid, start_ticks):
         return None
@@ -105,6 +105,11 @@ def describe(pid: int, start_ticks: int) -> Json | None:
         "started_at": round(time.time() - age_s, 2),
         "mark": mark,
     }
+
+
+def name_of(pid: int) -> str:
+    """The name that a process gave itself, up to 15 characters."""
+    return read_bytes(f"/proc/{pid}/comm").decode(errors="replace").strip()
 
 
 def uid_of(pid: int) -> int | None:
