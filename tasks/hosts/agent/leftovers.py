@@ -9,7 +9,7 @@ import time
 from typing import Iterator  # noqa: UP035 - Python 3.8 on the host
 
 from .files import Json, read_bytes, read_json
-from .processes import links, pids
+from .processes import links, nested_pids, pids
 
 CACHES = (
     ("TORCH_EXTENSIONS_DIR", "{cache}/torch_extensions"),
@@ -77,8 +77,11 @@ def stale_locks(env: Json) -> tuple[list[str], dict[str, int]]:
 
 
 def dead_segments(launches: str) -> list[str]:
-    """Shared memory that our dead servers left: made while one of them ran, mapped by nobody."""
-    spans = list(_lives(launches))
+    """Shared memory that our dead servers left: made while one of them ran, mapped by nobody.
+
+    A container that shares the machine's memory can't see who else maps it, and leaves it alone.
+    """
+    spans = [] if nested_pids() and _has_the_machines_ipc() else list(_lives(launches))
     paths = [
         path
         for path in glob.glob("/dev/shm/*")
@@ -88,6 +91,13 @@ def dead_segments(launches: str) -> list[str]:
     ]
     used = opened(paths)
     return [path for path in paths if path not in used]
+
+
+def _has_the_machines_ipc() -> bool:
+    try:
+        return os.readlink("/proc/self/ns/ipc") == "ipc:[4026531839]"
+    except OSError:
+        return False
 
 
 def _lives(launches: str) -> Iterator[tuple[float, float]]:
