@@ -11,6 +11,9 @@ Scalar = bool | int | float | str | None
 NAMED_AXES = ("cuda_graph_max_bs", "nccl_channels", "speculative_steps", "stack")
 _FLAG = re.compile(r"[A-Za-z][A-Za-z0-9_.]*")
 _LEAST = {"cuda_graph_max_bs": 1, "nccl_channels": 1, "speculative_steps": 0}
+_ALONE: dict[str, Scalar] = {"nnodes": 1, "node_rank": 0, "dist_init_addr": None}
+"""Flags of a server over several hosts, with what they are for a server on one."""
+
 _SAYS_THE_SAME = {
     "cuda_graph_max_bs": ("args.cuda_graph_max_bs", "args.cuda_graph_max_bs_decode"),
     "nccl_channels": ("env.NCCL_MIN_NCHANNELS", "env.NCCL_MAX_NCHANNELS"),
@@ -41,7 +44,17 @@ def value_fault(axis: str, value: Scalar) -> str:
         return f"{value!r} is not a whole number of at least {least}"
     if axis == "stack" and not (isinstance(value, str) and value):
         return f"{value!r} is not the path of a Python interpreter"
-    return ""
+    return several_hosts_fault(axis.removeprefix("args."), value)
+
+
+def several_hosts_fault(flag: str, value: object) -> str:
+    """What is wrong with a flag that spreads a server over several hosts, or nothing."""
+    if flag not in _ALONE or value in (None, _ALONE[flag]):
+        return ""
+    return (
+        f"{value!r} asks for a server over several hosts, and a sweep launches on one;"
+        " leave it out, and choose --tp so that the model fits"
+    )
 
 
 def values_faults(axis: str, values: Sequence[Scalar]) -> list[str]:

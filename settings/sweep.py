@@ -19,6 +19,7 @@ from settings.axes import (
     conflicts,
     name_fault,
     normal,
+    several_hosts_fault,
     value_fault,
     values_faults,
 )
@@ -56,6 +57,14 @@ class Server(Strict):
 
     env: Env = Field(default_factory=dict)
     """Environment variables of the server."""
+
+    @field_validator("args")
+    @classmethod
+    def _one_host(cls, args: dict[str, ArgValue]) -> dict[str, ArgValue]:
+        faults = [(name, several_hosts_fault(name, value)) for name, value in args.items()]
+        if lines := [f".{name}: {fault}" for name, fault in faults if fault]:
+            raise ValueError("\n".join(lines))
+        return args
 
 
 class Speculative(Strict):

@@ -32,6 +32,9 @@ WRAPPED = 72
 ENOUGH = 20
 """How often a line of one shape is looked at; some come by the thousand."""
 SHAPES = 10_000
+LONGEST_DULL = 400
+_DIGITS = str.maketrans("", "", "0123456789")
+"""Lines that differ in nothing else are alike: no alarm and no mark has a digit."""
 
 ALARMS = (
     *("rror", "RROR", "xception", "ailed", "ailure", "Fail", "atal", "FAILED", "CRITICAL", "WARN"),
@@ -67,13 +70,14 @@ class Sighting:
 
 @dataclass(slots=True)
 class Findings:
-    """What one pass over a log found."""
+    """What one pass over a log found; `dull` are lines, without digits, that say nothing."""
 
     timeline: Timeline = field(default_factory=Timeline)
     sightings: list[Sighting] = field(default_factory=list)
     exceptions: list[Evidence] = field(default_factory=list)
     last: list[Evidence] = field(default_factory=list)
     shapes: dict[str, int] = field(default_factory=dict)
+    dull: set[str] = field(default_factory=set)
 
 
 class Place:
@@ -188,10 +192,17 @@ def _read(
     for index, line in enumerate(piece):
         if one in line or two in line or three in line or four in line:
             findings.timeline.busy(number + index)
-        elif any(alarm in line for alarm in ALARMS):
+            continue
+        kind = line.translate(_DIGITS)
+        if kind in findings.dull:
+            continue
+        alarming = any(alarm in line for alarm in ALARMS)
+        if alarming:
             _alarm(findings, line, number + index, lines, first + index, given)
         if any(mark in line for mark in MARKS):
             findings.timeline.read(line, number + index)
+        elif not alarming and len(line) <= LONGEST_DULL and len(findings.dull) < SHAPES:
+            findings.dull.add(kind)
 
 
 def _alarm(

@@ -7,6 +7,9 @@ from tasks.hosts.host import Ended, Host
 from tasks.hosts.lock import Hold
 from tasks.server.command import CommandLine
 
+_PART_BYTES = 4 << 20
+"""How much of a log is fetched at once."""
+
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -70,9 +73,9 @@ async def log_at(host: Host, folder: str, limit_bytes: int = 256 << 20) -> bytes
     parts: list[bytes] = []
     size = 0
     while size < limit_bytes:
-        part = await host.read(f"{folder}/server.log", size)
-        if not part:
-            break
+        part = await host.read(f"{folder}/server.log", size, _PART_BYTES)
         parts.append(part)
         size += len(part)
+        if len(part) < _PART_BYTES:
+            break
     return b"".join(parts)

@@ -113,7 +113,7 @@ async def test_work_without_a_word_is_a_sign_of_life(bed: Bed):
 
 
 async def test_health_alone_is_not_enough(bed: Bed):
-    launch = await bed.launch(fault("health-early", seconds=1.5))
+    launch = await bed.launch(fault("health-early", seconds=3))
     await bed.await_log(launch, b"fired up")
     told = time.monotonic()
     async with httpx.AsyncClient() as client:

@@ -110,7 +110,7 @@ MODES = (
             Sign(r"error: argument .*not allowed with argument"),
             Sign(
                 r"(?:AssertionError|ValueError|NotImplementedError)\b",
-                near=r"server_args\.py\", line \d+, in \w+\n.*\n(?:.*[~^]{2,}\n)?.{0,80}?"
+                near=r"server_args\.py\", line \d+, in \w+\n(?:.*\n)?(?:.*[~^]{2,}\n)?.{0,80}?"
                 r"(?:AssertionError|ValueError|NotImplementedError)",
                 weight=Weight.SYMPTOM,
             ),

@@ -147,7 +147,7 @@ MODES = (
                 near=r"avail(?:able_gpu)?[ _]mem=0\.[0-4]\d* GB",
             ),
             Sign(r"CUBLAS_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)"),
-            Sign(r"(?:Prefill|Decode) out of memory|KV cache pool is full"),
+            Sign(r"(?:Prefill|Decode) out of memory|KV cache pool is full", unless=r"[Rr]etract"),
         ),
         _LOWER,
         spread=Spread(larger=("mem_fraction_static", "chunked_prefill_size")),

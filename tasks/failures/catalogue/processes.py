@@ -40,7 +40,7 @@ MODES = (
             ),
             Sign(r"\(exit code: -9\)", weight=Weight.SYMPTOM),
             Sign(r"Out of memory: Killed process \d+|Memory cgroup out of memory"),
-            Sign(r"oom-kill:|invoked oom-killer"),
+            Sign(r"oom-kill:|invoked oom-killer|\bOOMKilled\b"),
             Sign(r"^\S*\s*(?:\S+: line \d+:\s+\d+ )?Killed\b", weight=Weight.SYMPTOM),
         ),
         variants=(
@@ -97,6 +97,7 @@ MODES = (
             ),
             Sign(r"Rank \d+ scheduler died during initialization", weight=Weight.ECHO),
             Sign(r"Rank \d+ scheduler is dead", weight=Weight.ECHO),
+            Sign(r"ncclRemoteError", weight=Weight.ECHO),
             Sign(r"crashed with exit code \d+", weight=Weight.ECHO),
             Sign(
                 r"Scheduler hit an exception|hit an exception: Traceback",

@@ -1,0 +1,131 @@
+"""How fast a long log is diagnosed in how much memory, and how soon a death is explained.
+
+    python benchmarks/diagnosis.py [--megabytes 200] [--rounds 10] [--host ALIAS]
+
+The log is that of a busy server, with what kills it at its end, read from a file line by line as
+`sglang-sweep diagnose` does. Then a program that stands in for a server kills itself on this
+machine (and on a host of ~/.ssh/config): from its last word to the diagnosis.
+"""
+
+import argparse
+import asyncio
+import resource
+import statistics
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from settings.host import Host as HostSettings
+from tasks.domain.diagnosis import Doctor
+from tasks.domain.progress import Progress
+from tasks.failures.diagnosis import diagnose, diagnose_lines, diagnosis_of
+from tasks.failures.fatal import fatal_line
+from tasks.hosts.connect import connect
+from tasks.hosts.lock import hold
+from tasks.server.attempt import explain
+from tasks.server.command import CommandLine
+from tasks.server.launch import Patience, end_marked, start
+from tasks.server.readiness import NotReady, await_ready
+
+DOCTOR = Doctor(diagnose, fatal_line, diagnosis_of)
+BUSY = (
+    "[2026-01-05 11:{m:02d}:{s:02d} TP0] Decode batch, #running-req: {n}, #token: {n}00,"
+    " token usage: 0.03, cuda graph: True, gen throughput (token/s): 711.20, #queue-req: 0,\n",
+    '[2026-01-05 11:{m:02d}:{s:02d}] INFO:     127.0.0.1:{n} - "POST /generate HTTP/1.1" 200 OK\n',
+    "[2026-01-05 11:{m:02d}:{s:02d} TP1] WARNING: request {n} not found in the cache, is not an"
+    " error\n",
+)
+END = (
+    "[2026-01-05 12:00:00 TP3] Scheduler hit an exception: Traceback (most recent call last):\n"
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    "[2026-01-05 12:00:01] Received sigquit from a child process.\n"
+)
+DIES = """
+import os, signal, sys, time
+print("[2026-01-05 11:00:00] server_args=ServerArgs(model_path='m')", flush=True)
+time.sleep({alive_s})
+print("RuntimeError: Cannot find any model weights with `/models/x`", time.time(), flush=True)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def write_log(path: Path, megabytes: int) -> None:
+    """Write a busy server's log; each third line has words that make it worth a second look."""
+    with path.open("w") as file:
+        number = 0
+        while file.tell() < megabytes << 20:
+            for line in BUSY:
+                number += 1
+                file.write(line.format(m=number // 60 % 60, s=number % 60, n=number))
+        file.write(END)
+
+
+def decoded(path: Path) -> Iterator[str]:
+    """Read a log as the command does."""
+    with path.open("rb") as file:
+        for line in file:
+            yield line.decode(errors="replace")
+
+
+def time_long_log(megabytes: int) -> None:
+    """Diagnose a long log from a file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "server.log"
+        write_log(path, megabytes)
+        began = time.process_time()
+        bare = sum(1 for _ in decoded(path))
+        read_s = time.process_time() - began
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        began = time.process_time()
+        found = diagnose_lines(decoded(path), -9)
+        took_s = time.process_time() - began
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    print(
+        f"{megabytes} MB, {bare:,} lines: {found and found.mode} in {took_s:.1f} s of CPU", end=""
+    )
+    print(f" ({took_s / read_s:.1f} times reading it), {grown / 1024:.0f} MiB more memory")
+
+
+async def death_to_diagnosis(settings: HostSettings, rounds: int, alive_s: float) -> list[float]:
+    """Seconds from the last word of a server that dies to what it died of."""
+    took: list[float] = []
+    patience = Patience(60.0, 60.0, 1.0)
+    async with connect("bench", settings) as host, hold(host, "bench", "token", 60, 0) as held:
+        for _ in range(rounds):
+            mark = f"bench-{uuid.uuid4().hex[:8]}/"
+            program = DIES.format(alive_s=alive_s)
+            command = CommandLine((host.transport.python, "-c", program), {})
+            launch = await start(held, command, await host.free_port(), mark, patience)
+            outcome = await await_ready(host, launch, patience, fatal_line, Progress("bench"))
+            assert isinstance(outcome, NotReady)
+            diagnosis = explain(outcome, DOCTOR)
+            ended = time.time()
+            assert diagnosis.mode == "weights-missing", diagnosis
+            took.append(ended - float(outcome.log.split()[-1]))
+            await end_marked(held, mark, 1.0)
+    return took
+
+
+def main() -> None:
+    """Measure both."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--megabytes", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--alive", type=float, default=3.0, help="seconds until the server dies")
+    parser.add_argument("--host", help="an alias of ~/.ssh/config, whose clock is ours")
+    asked = parser.parse_args()
+    time_long_log(asked.megabytes)
+    with tempfile.TemporaryDirectory() as folder:
+        places = {"here": HostSettings(run_folder=folder)}
+        if asked.host:
+            places[asked.host] = HostSettings(address=asked.host, run_folder=f"{folder}/ssh")
+        for place, settings in places.items():
+            took = asyncio.run(death_to_diagnosis(settings, asked.rounds, asked.alive))
+            print(f"death to diagnosis, {place}: median {statistics.median(took):.2f} s", end="")
+            print(f", at most {max(took):.2f} s of {len(took)}")
+
+
+if __name__ == "__main__":
+    main()
