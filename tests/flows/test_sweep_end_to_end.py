@@ -55,7 +55,7 @@ def test_a_sweep_is_cured_pruned_refused_and_measured(make_bed):
         baseline={"cuda_graph_max_bs": 512},
         retry={"max_attempts": 2},
     )
-    done = bed.run("run", sweep)
+    done = bed.run("run", sweep, timeout_s=160)
     assert done.returncode == 0, done.stdout
     report = bed.report()
     trials = by_axes(report)
