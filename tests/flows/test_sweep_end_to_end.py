@@ -349,7 +349,10 @@ def test_a_strangers_port_and_a_slow_disk_are_cured(make_bed):
     assert done.returncode == 0, done.stdout
     trials = by_axes(bed.report())
     for size, mode in ((128, "port-in-use-http"), (256, "startup-timeout-slow-import")):
-        assert [failure["mode"] for failure in trials[size,]["failures"]] == [mode]
+        first, *more = [failure["mode"] for failure in trials[size,]["failures"]]
+        assert first == mode
+        # During the slow import somebody else on this machine may take the port for real.
+        assert set(more) <= {"port-in-use-http"}
         assert trials[size,]["verdict"] == "measured"
     assert not trials[256,]["remedies"], "more time changes nothing of the server"
 
