@@ -6,9 +6,6 @@ from tasks.domain.diagnosis import Cleanup, Remedy
 from tasks.hosts.host import Host
 from tasks.server.order import LaunchOrder
 
-_LEFTOVERS = (Cleanup.JIT_LOCKS, Cleanup.SHARED_MEMORY)
-"""Cleaning the GPUs ends processes, and frees ports with them; these lie about without one."""
-
 
 async def unmet(host: Host, remedy: Remedy, order: LaunchOrder) -> tuple[str, ...]:
     """Tell why a remedy can't help here, a line for each of its requirements; empty if it may."""
@@ -27,15 +24,13 @@ async def unmet(host: Host, remedy: Remedy, order: LaunchOrder) -> tuple[str, ..
 
 
 async def tidy(host: Host, order: LaunchOrder) -> tuple[str, ...]:
-    """Take away what dead servers left, where a remedy asks for it; the paths of what it was."""
-    what = {one for remedy in order.remedies for one in remedy.cleanup if one in _LEFTOVERS}
-    if not what:
+    """Move stale build locks aside, where a remedy asks for it; their paths.
+
+    Processes, ports and shared memory are freed by cleaning the GPUs.
+    """
+    if not any(Cleanup.JIT_LOCKS in remedy.cleanup for remedy in order.remedies):
         return ()
-    request = {
-        "what": sorted(one.value for one in what),
-        **_place(host, order.configuration.env),
-    }
-    answer = await host.ask("tidy", request)
+    answer = await host.ask("tidy", _place(host, order.configuration.env))
     return tuple(answer["done"])
 
 

@@ -110,14 +110,9 @@ def _lives(launches: str) -> Iterator[tuple[float, float]]:
 
 
 def tidy(request: Json) -> Json:
-    """Take away what dead servers left: locks are moved aside, shared memory is given back."""
+    """Move build locks without an owner aside."""
     done = []
-    if "jit_locks" in request["what"]:
-        for path in stale_locks(request["env"])[0]:
-            os.rename(path, f"{path}.stale-{int(time.time())}")
-            done.append(path)
-    if "shared_memory" in request["what"]:
-        for path in dead_segments(request["launches"]):
-            os.unlink(path)
-            done.append(path)
+    for path in stale_locks(request["env"])[0]:
+        os.rename(path, f"{path}.stale-{int(time.time())}")
+        done.append(path)
     return {"done": done}
