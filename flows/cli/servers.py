@@ -13,6 +13,8 @@ def bench(
     url: str,
     *,
     backend: Literal["sglang", "openai", "openai-chat"] = "sglang",
+    engine: Literal["native", "sglang"] = "native",
+    python: str = "python3",
     dataset: Literal["random", "text", "shared-prefix", "file"] = "random",
     file: Path | None = None,
     prefix_groups: int = 8,
@@ -44,6 +46,10 @@ def bench(
         The server's base URL, http://host:port or https://host.
     backend
         Which of its interfaces to speak: /generate, /v1/completions or /v1/chat/completions.
+    engine
+        Our own client, or SGLang's `bench_serving` of another environment, for a cross-check.
+    python
+        The interpreter of that environment.
     dataset
         Random token ids, real text, questions behind shared prefixes, or prompts of your own.
     file
@@ -92,6 +98,7 @@ def bench(
     import asyncio
 
     from flows.commands.bench import Asked, read_extra, read_slo, run_bench
+    from tasks.load.bench_serving import Foreign
 
     levels = {"concurrency": concurrency, "request_rate": request_rate}
     if not concurrency and not request_rate:
@@ -113,7 +120,8 @@ def bench(
         "extra": read_extra(extra),
         **{name: value for name, value in levels.items() if value},
     }
-    asked = Asked(url, backend, model, workload, seed, processes, out_file, as_json)
+    foreign = Foreign(python) if engine == "sglang" else None
+    asked = Asked(url, backend, model, workload, seed, processes, out_file, as_json, foreign)
     stop = asyncio.Event()
     return ended(run_bench(asked, out, err, stop), stop)
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -18,8 +18,9 @@ from settings.workload import Workload
 from tasks.domain.errors import ExitStatus, InputError
 from tasks.domain.measurement import LevelResult
 from tasks.domain.progress import Progress, report
+from tasks.load.bench_serving import Foreign, run_foreign
 from tasks.load.run import LoadProgress, bench
-from tasks.load.target import Level, Target
+from tasks.load.target import Level, Target, levels_of
 
 _SHOWN = (
     "output_throughput",
@@ -48,6 +49,7 @@ class Asked:
     processes: int | None
     out_file: Path | None
     as_json: bool
+    foreign: Foreign | None = None
 
 
 async def run_bench(asked: Asked, out: Console, err: Console, stop: asyncio.Event) -> int:
@@ -58,14 +60,7 @@ async def run_bench(asked: Asked, out: Console, err: Console, stop: asyncio.Even
     workload = _workload(asked.workload)
     results: list[LevelResult] = []
     with shown(err):
-        async for result in bench(
-            target,
-            workload,
-            seed=asked.seed,
-            on_progress=_tell,
-            processes=asked.processes,
-            stop=stop,
-        ):
+        async for result in _results(asked, target, workload, stop):
             results.append(result)
             _print_json(result) if asked.as_json else _print(result, out)
     if asked.out_file is not None:
@@ -76,6 +71,26 @@ async def run_bench(asked: Asked, out: Console, err: Console, stop: asyncio.Even
         return ExitStatus.INTERRUPTED
     failed = sum(result.metrics.get("failed", 0) for result in results)
     return ExitStatus.NOTHING_FEASIBLE if failed else ExitStatus.OK
+
+
+async def _results(
+    asked: Asked, target: Target, workload: Workload, stop: asyncio.Event
+) -> AsyncIterator[LevelResult]:
+    """Each level's result as soon as it is there, by our own client or by SGLang's."""
+    if asked.foreign is None:
+        async for result in bench(
+            target,
+            workload,
+            seed=asked.seed,
+            on_progress=_tell,
+            processes=asked.processes,
+            stop=stop,
+        ):
+            yield result
+        return
+    for level in levels_of(workload):
+        if not stop.is_set():
+            yield await run_foreign(asked.foreign, target, workload, level, asked.seed)
 
 
 def read_slo(bounds: Sequence[str]) -> dict[str, str]:

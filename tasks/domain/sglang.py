@@ -29,6 +29,14 @@ FLUSH_CACHE = "/flush_cache"
 SERVER_INFO = ("/server_info", "/get_server_info")
 MODEL_INFO = ("/model_info", "/get_model_info")
 
+BENCH_SERVING = "sglang.bench_serving"
+BENCH_SERVING_BACKENDS = {
+    "sglang": "sglang",
+    "openai": "sglang-oai",
+    "openai-chat": "sglang-oai-chat",
+}
+"""SGLang's own client, and what it calls the interfaces."""
+
 SPECULATIVE_FLAGS = (
     "speculative_algorithm",
     "speculative_draft_model_path",
