@@ -204,3 +204,24 @@ def test_the_layout_of_the_file_is_its_headers():
     assert stream.write_to(out) == 3
     assert len(out.getvalue()) == HEADER.size + 8 * (2 + 2 + 4) + 3
     assert list(accumulate(map(len, stream.pieces))) == [2, 3]
+
+
+@pytest.mark.parametrize(
+    ("reads", "in_flight", "unstamped", "nap_ns"),
+    [
+        (25_600, 1024, 0, 1_000_000),  # a token each 20 ms: as long as ever allowed
+        (6_400, 16, 0, 78_125),  # each 1.25 ms: a sixteenth of that
+        (1_600, 64, 0, 0),  # too few to matter
+        (25_600, 1024, 1, 0),  # without the kernel's stamps the moment of the look counts
+    ],
+)
+def test_reads_gather_for_less_than_the_gap_between_tokens(reads, in_flight, unstamped, nap_ns):
+    job = {"host": "127.0.0.1", "port": 9, "paced": False, "slots": 1}
+    loop = Loop({**job, "preconnect": 0, "timeout_s": 1}, deque(), io.BytesIO())
+    loop.done_reads, loop.in_flight, loop.unstamped = reads, in_flight, unstamped
+    loop.plan_nap()
+    assert loop.nap == nap_ns
+    loop.done_reads += 100
+    loop.plan_nap()
+    assert loop.nap == 0  # it goes by the last half second alone
+    loop.close()

@@ -140,7 +140,7 @@ class Loop:
         if now >= self.tick:
             self.tick = now + TICK_NS
             self._watch_clock()
-            self._plan_nap()
+            self.plan_nap()
             tell(self, now)
         self._plan_wake()
 
@@ -152,7 +152,7 @@ class Loop:
         if self.pending and self.in_flight < self.limit and not self.stopped:
             self.wake = min(self.wake, self.start + self.pending[0].due)
 
-    def _plan_nap(self) -> None:
+    def plan_nap(self) -> None:
         """Find out how long to let the next reads gather before looking, by the last half second.
 
         The kernel's stamps don't depend on when we look, and a look at many sockets costs hardly

@@ -51,7 +51,7 @@ class Plain:
             return False
         for key, sign, *silent in self.spelt:
             counted = key in event
-            if counted or (self.uncounted and sign in event):
+            if sign in event and (counted or self.uncounted):
                 self.key, self.sign, self.silent = key, sign, silent
                 self.counted = counted
                 return not any(mark in event for mark in silent)
