@@ -29,6 +29,7 @@ from flows.course import Course, course
 from flows.ends import end_cancelled, end_crashed
 from flows.exclusion import turn_on, wait_for
 from flows.opening import is_due, open_results, requested
+from flows.outcome import data_of, outcome_of
 from flows.telling import log_messages
 from flows.trial import trial
 from settings.application import Settings, load
@@ -222,11 +223,13 @@ async def _trial(now: Course, each: Trial, repeat: int) -> str:
         result = now.results[each.trial_id]
         return None if is_due(result, repeat) else str(result.verdict)
 
-    return await shown_or_bare(
-        lambda: trial(each.label, each.trial_id, repeat),
-        lambda: trial.fn(each.label, each.trial_id, repeat),
-        known,
-    )
+    async def shown() -> str:
+        return await outcome_of(trial(each.label, each.trial_id, repeat, return_state=True), str)
+
+    async def bare() -> str:
+        return await data_of(await trial.fn(each.label, each.trial_id, repeat), str)
+
+    return await shown_or_bare(shown, bare, known)
 
 
 async def _fit_stacks(held: Hold, asked: Sweep, folder: SweepFolder) -> tuple[StackReport, ...]:

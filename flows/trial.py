@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Completed, Failed
 from rich.markup import escape
 
 from flows.course import Course, course
@@ -37,7 +39,7 @@ DOCTOR = Doctor(diagnose, fatal_line, diagnosis_of)
 
 
 @flow(name="trial", flow_run_name="trial {label} repeat={repeat}")
-async def trial(label: str, trial_id: str, repeat: int) -> str:
+async def trial(label: str, trial_id: str, repeat: int) -> State[str]:
     """Measure one configuration on one launch, after as many attempts as it takes.
 
     Args:
@@ -55,7 +57,18 @@ async def trial(label: str, trial_id: str, repeat: int) -> str:
         raise
     now.results[trial_id] = await store_trial(now.folder, result)
     report(Progress("trial", message=_outcome(now.results[trial_id])))
-    return str(result.verdict)
+    return _as_state(result)
+
+
+def _as_state(result: TrialResult) -> State[str]:
+    """The state by which a list of trials tells what became of each; its data is the verdict."""
+    verdict = result.verdict
+    name = verdict.capitalize()
+    last = result.attempts[-1].diagnosis if result.attempts else None
+    if verdict in (TrialVerdict.MEASURED, TrialVerdict.SUSPECT):
+        return Completed(name=name, message=_speeds(result) or None, data=str(verdict))
+    cause = f": {last.mode}" if last is not None else ""
+    return Failed(name=f"{name}{cause}", message=result.reason or None, data=str(verdict))
 
 
 def _keep(now: Course, trial_id: str, error: BaseException) -> None:
@@ -230,10 +243,14 @@ def _outcome(result: TrialResult) -> str:
     sign = {TrialVerdict.MEASURED: "[green]✓[/]", TrialVerdict.SUSPECT: "[yellow]?[/]"}
     why = escape(f" — {result.reason}") if result.reason else ""
     mark = sign.get(result.verdict, "[red]✗[/]")
-    speeds = ", ".join(
+    speeds = f" {_speeds(result)}" if _speeds(result) else ""
+    return f"{mark} [cyan]{escape(result.trial.label)}[/] {result.verdict}{speeds}{why}"
+
+
+def _speeds(result: TrialResult) -> str:
+    """What the last repeat measured, level by level."""
+    return ", ".join(
         f"{level.workload} {level.level} {level.metrics['output_throughput']:,.1f} tok/s"
         for level in result.levels
         if level.repeat == result.repeats_done and "output_throughput" in level.metrics
     )
-    speeds = f" {speeds}" if speeds else ""
-    return f"{mark} [cyan]{escape(result.trial.label)}[/] {result.verdict}{speeds}{why}"

@@ -234,6 +234,7 @@ def read_stamps(path: Path) -> dict[str, str]:
 
 def write_stamps(path: Path, stamps: dict[str, str]) -> None:
     """Replace the stamps as a whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_suffix(".new")
     beside.write_text(json.dumps(stamps, indent=1), encoding="utf-8")
     beside.replace(path)
@@ -246,7 +247,9 @@ def install(place: Place, asked_python: str | None) -> None:
         if stamps.get(step.name) == step.digest and step.result.exists():
             continue
         say(f"{step.name} ...")
+        # On disk too: a step that is killed halfway must not be taken for one that succeeded.
         stamps.pop(step.name, None)
+        write_stamps(place.stamps, stamps)
         step.act()
         stamps[step.name] = step.digest
         write_stamps(place.stamps, stamps)
@@ -287,7 +290,7 @@ def give_up(error: CannotInstall) -> NoReturn:
 def main() -> None:
     """Install, and describe the host if asked to."""
     options = read_command_line()
-    place = Place(options.root.absolute())
+    place = Place(options.root.resolve())
     try:
         install(place, options.python)
     except CannotInstall as error:

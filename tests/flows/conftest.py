@@ -15,6 +15,8 @@ import orjson
 import pytest
 from ruamel.yaml import YAML
 
+from tests.ports import first_port
+
 PROJECT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
 
@@ -183,7 +185,8 @@ def make_bed(tmp_path: Path, prefect_api: dict[str, str]):
             check=True,
         )
         config = tmp_path / "settings.toml"
-        table = made.stdout.replace("[hosts.simulated]\n", f"[hosts.simulated]\n{host_lines}\n", 1)
+        lines = f"[hosts.simulated]\nport = {first_port()}\n{host_lines}\n"
+        table = made.stdout.replace("[hosts.simulated]\n", lines, 1)
         config.write_text(f'store = "{tmp_path / "sweeps"}"\nlease = "{lease}"\n{table}')
         environment = {**os.environ, **prefect_api, "SGLANG_SWEEP_CONFIG": str(config)}
         return Bed(tmp_path, environment)
