@@ -132,7 +132,7 @@ def cause(attempt: Attempt) -> tuple[str, str]:
         ("/nowhere/at/all", {}, ("model-path-missing", "stop")),
         (
             "",
-            {"max_total_tokens": None, "mem_fraction_static": 0.00001},
+            {"max_total_tokens": None, "mem_fraction_static": 1e-12},
             ("kv-alloc-not-enough-memory", "retry"),
         ),
     ],
