@@ -22,7 +22,9 @@ def check_models(facts: StackFacts, sweep: Sweep | None) -> Iterator[Finding]:
             yield from _absent(model, key, severity, facts)
             continue
         if sweep.server.args.get("load_format") not in _WITHOUT_WEIGHTS:
-            yield from _weights(model, key, severity)
+            # What of a hub's model is missing is downloaded, where that is allowed.
+            mended = model.hub and not _offline(facts)
+            yield from _weights(model, key, Severity.WARNING if mended else severity)
         yield from _code(model, key, sweep)
     yield from _pair(facts, sweep)
 

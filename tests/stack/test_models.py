@@ -3,6 +3,7 @@
 import json
 import os
 import struct
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tasks.stack.gather import gather_facts
 from tasks.stack.probe.models import ask_model, hub_facts, model_facts
 from tests.stack.factory import KIMI, SOUND, sweep
 from tests.stack.pretend import Environment
+
+PROJECT = Path(__file__).parents[2]
 
 
 def shard(path: Path, *, lacking: int = 0) -> None:
@@ -80,6 +83,8 @@ def test_the_hub_s_cache(model: Path, tmp_path: Path) -> None:
     assert hub_facts("org/name", str(tmp_path)) == {"there": False, "hub": True, "unfinished": 0}
     snapshot = tmp_path / "models--org--name" / "snapshots" / "abc"
     snapshot.parent.mkdir(parents=True)
+    (tmp_path / "models--org--name" / "refs").mkdir()
+    (tmp_path / "models--org--name" / "refs" / "main").write_text("abc\n")
     model.rename(snapshot)
     facts = hub_facts("org/name", str(tmp_path))
     assert (facts["there"], facts["shards"]) == (True, 2)
@@ -90,6 +95,17 @@ def test_what_is_no_model(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("[1]")
     facts = ask_model(str(tmp_path), "/no")
     assert (facts["there"], facts["config"], facts["shards"]) == (True, None, 0)
+
+
+def ask_model_of(environment: Environment, model: Path) -> object:
+    """What the environment's own interpreter says that it knows of a model."""
+    program = (
+        "import json, sys; sys.path.insert(0, sys.argv[1])\n"
+        "from tasks.stack.probe.models import ask_model\n"
+        "print(json.dumps(ask_model(sys.argv[2], '/no')['known']))\n"
+    )
+    command = [str(environment.python), "-c", program, str(PROJECT), str(model)]
+    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
 
 
 async def test_the_probe_looks_at_models_and_their_code(
@@ -103,8 +119,16 @@ async def test_the_probe_looks_at_models_and_their_code(
     (facts,) = (await gather_facts(host, str(broken.python), plan)).models
     assert (facts.path, facts.shards, facts.served) == (str(model), 2, False)
     code.write_text("class LlamaForCausalLM(Module):\n    pass\n")
-    (facts,) = (await gather_facts(host, str(broken.python), plan)).models
-    assert facts.served is True
+    broken.module("transformers", "")
+    broken.module("transformers.models.auto", "")
+    broken.module("sglang.srt.configs", 'model_type = "own"\n')
+    auto = broken.site / "transformers" / "models" / "auto" / "configuration_auto.py"
+    auto.write_text('NAMES = {"llama": "LlamaConfig"}\n')
+    for kind, known in (("llama", True), ("own", True), ("new", False)):
+        config = {"architectures": ["LlamaForCausalLM"], "model_type": kind}
+        (model / "config.json").write_text(json.dumps(config))
+        asked = ask_model_of(broken, model)
+        assert asked == {"sglang": True, "transformers": known}
 
 
 def judged(*models: ModelFacts, facts: StackFacts = SOUND, **changes: object) -> list[Finding]:
@@ -141,6 +165,14 @@ def test_code_that_a_model_brings() -> None:
     assert [f.mode for f in judged(own)] == ["trust-remote-code"]
     trusting = {"model_path": "/models/kimi", "args": {"tp": 8, "trust_remote_code": True}}
     assert judged(own, server=trusting) == []
+
+
+def test_a_snapshot_that_is_not_whole_is_completed_unless_the_hub_may_not_be_asked() -> None:
+    part = replace(KIMI, path="org/name", hub=True, missing=("model-3.safetensors",))
+    server = {"model_path": "org/name", "args": {"tp": 8}}
+    assert [f.severity for f in judged(part, server=server)] == [Severity.WARNING]
+    offline = replace(SOUND, env={"TRANSFORMERS_OFFLINE": "1"})
+    assert [f.severity for f in judged(part, facts=offline, server=server)] == [Severity.ERROR]
 
 
 def test_the_hub_that_may_not_be_asked() -> None:

@@ -13,6 +13,7 @@ from .jobs import Json, attempt
 from .packages import find
 
 WEIGHTS = ("safetensors", "bin", "pt", "pth", "gguf")
+READ = (*WEIGHTS, "json", "model", "tiktoken", "py")
 KEPT = (
     *("architectures", "model_type", "vocab_size", "draft_vocab_size", "hidden_size"),
     *("target_hidden_size", "transformers_version", "num_hidden_layers", "auto_map"),
@@ -33,7 +34,7 @@ def model_facts(path: str) -> Json:
     return {
         "there": True,
         "config": config_facts(config) if isinstance(config, dict) else None,
-        "unreadable": sorted(os.path.basename(f) for f in everything(folder) if not readable(f)),
+        "unreadable": sorted(os.path.basename(f) for f in needed(folder) if not readable(f)),
         "shards": len(files),
         "bytes": sum(attempt(partial(os.path.getsize, f)) or 0 for f in files),
         "missing": [name for name in wanted if not os.path.exists(f"{folder}/{name}")],
@@ -69,9 +70,9 @@ def shards_of(index: str) -> set[str]:
     return set(map(str, spread.values())) if isinstance(spread, dict) else set()
 
 
-def everything(folder: str) -> list[str]:
-    """The files of a folder, links to files included."""
-    return [f for f in glob.glob(f"{glob.escape(folder)}/*") if not os.path.isdir(f)]
+def needed(folder: str) -> list[str]:
+    """The files of a folder that a server reads, links into nowhere included."""
+    return [f for kind in READ for f in glob.glob(f"{glob.escape(folder)}/*.{kind}")]
 
 
 def readable(path: str) -> bool:
@@ -112,9 +113,10 @@ def damage(path: str) -> str:
 def hub_facts(name: str, cache: str) -> Json:
     """Whether the hub's cache on this machine holds a snapshot of a model."""
     folder = os.path.join(os.path.expanduser(cache), "models--" + name.replace("/", "--"))
-    snapshots = glob.glob(f"{glob.escape(folder)}/snapshots/*/config.json")
+    snapshot = f"{folder}/snapshots/{text(f'{folder}/refs/main').strip()}"
     unfinished = glob.glob(f"{glob.escape(folder)}/blobs/*.incomplete")
-    facts = model_facts(os.path.dirname(snapshots[-1])) if snapshots else {"there": False}
+    whole = os.path.exists(f"{snapshot}/config.json")
+    facts = model_facts(snapshot) if whole else {"there": False}
     return {**facts, "hub": True, "unfinished": len(unfinished)}
 
 
@@ -124,14 +126,16 @@ def known_to(config: Json) -> Json:
     None where there are no sources to look into.
     """
     architectures = config.get("architectures") or []
-    models = glob.glob(f"{os.path.dirname(find('sglang') or '/')}/srt/models/*.py")
+    sglang = f"{os.path.dirname(find('sglang') or '/')}/srt"
+    models = glob.glob(f"{sglang}/models/*.py")
     names = "|".join(re.escape(str(name)) for name in architectures)
     pattern = re.compile(rf"^class ({names})\b", re.MULTILINE)
     served = any(pattern.search(text(path)) for path in models) if names and models else None
     auto = os.path.dirname(find("transformers") or "/") + "/models/auto/"
-    listed = "".join(
-        map(text, glob.glob(f"{auto}configuration_auto.py") + glob.glob(f"{auto}auto_mappings.py"))
-    )
+    theirs = "".join(map(text, [f"{auto}configuration_auto.py", f"{auto}auto_mappings.py"]))
+    # SGLang teaches transformers some types itself.
+    own = [*glob.glob(f"{sglang}/configs/*.py"), f"{sglang}/utils/hf_transformers_utils.py"]
+    listed = theirs and theirs + "".join(map(text, own))
     kind = config.get("model_type")
     return {
         "sglang": served,
