@@ -1,4 +1,8 @@
-"""`compare`, `report`, `history`, `settings`: what is known."""
+"""`compare`, `report`, `history`, `gc`, `settings`: what is known."""
+
+from typing import Annotated
+
+from cyclopts import Parameter
 
 from flows.cli.application import AsJson, app, out, print_json
 
@@ -65,6 +69,29 @@ def history(name: str | None = None, *, last: int = 30, as_json: AsJson = False)
         print_json(nights_json(name, last))
     else:
         print_nights(name, last, out)
+
+
+@app.command
+def gc(
+    *,
+    older_than: str | None = None,
+    keep: str | None = None,
+    yes: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Delete the raw requests of old sweeps, after asking; summaries and reports stay.
+
+    Parameters
+    ----------
+    older_than
+        Of sweeps that began longer ago than this: 30d, 12h.
+    keep
+        Of all but the newest sweeps that together have no more than this: 20GB.
+    yes
+        Don't ask.
+    """
+    from flows.commands.gc import collect
+
+    collect(older_than, keep, out, yes=yes)
 
 
 @app.command(name="settings")

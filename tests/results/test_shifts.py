@@ -83,6 +83,11 @@ def test_one_bad_night_is_far_off_but_no_shift():
         assert not find_shifts(column(*QUIET, deep, 0.01, 0.0, deep, 0.0), ONE).shifts
 
 
+def test_bad_nights_around_a_better_one_are_no_level():
+    assert not find_shifts(column(*QUIET, -0.15, -0.045, -0.15), ONE).shifts
+    assert find_shifts(column(*QUIET, -0.12, -0.11, -0.13), ONE).shifts
+
+
 def test_a_bad_night_does_not_hide_the_loss_that_follows():
     found = find_shifts(column(*QUIET, -0.5, *QUIET, -0.10, -0.11), ONE)
     assert [(s.began, s.alarm) for s in found.shifts] == [(25, True)]
