@@ -32,8 +32,9 @@ demo-real: setup  ## Run a sweep on the real SGLang, on this machine's CPU (inst
 test: setup  ## Run the test suite
 	$(BIN)/pytest -m "not real" -n $(TESTERS) --dist worksteal
 
-test-real: setup  ## Run the tests that need the real SGLang, which they set up
-	$(BIN)/pytest -m real
+test-real: setup  ## Run the tests that need the real SGLang, which is set up first
+	@$(BIN)/python scripts/real_sglang/install.py --root $(REAL)
+	$(BIN)/pytest -m real -n 2 --dist loadfile
 
 lint: setup  ## Check format, lint, types and import rules
 	$(BIN)/ruff format --check .

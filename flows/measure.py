@@ -48,20 +48,17 @@ async def measure(
     remedies = tuple(remedy for remedy in order.remedies if remedy.changes_server)
     result = replace(result, fingerprint=order.stack.fingerprint, remedies=remedies)
     served = _Served(now, order, launch, page)
-    if now.sweep.canary.enabled:
-        found = await _asked(served, result, now.sweep.canary)
-        if not found.ok:
-            return await _refused(served, result, found)
-        result = replace(result, answers=found.answers)
     # The requests' times are on the clock of the machine that sends them.
     ours = _place(now) == "worker"
+    # Begun before the canary: while a level is measured no process of ours starts there.
     async with sampling(now.site.hold, f"{launch.mark}gpu/", our_clock=ours) as samples:
-        driven = await _levels(served, result)
+        driven = await _driven(served, result)
     save_gpu(now.folder, order.trial_id, order.number, samples)
     if isinstance(driven, TrialResult):
         return driven
+    result, measured = driven
     kept = [level for level in result.levels if level.repeat != order.repeat]
-    levels = (*kept, *(with_gpus(level, samples) for level in driven))
+    levels = (*kept, *(with_gpus(level, samples) for level in measured))
     return judged(replace(result, levels=levels, repeats_done=order.repeat))
 
 
@@ -82,6 +79,20 @@ async def _refused(
     if (died := await _death(served, result)) is not None:
         return died
     return replace(result, verdict=TrialVerdict.INCORRECT, reason=f"{when}{found.fault}")
+
+
+async def _driven(
+    served: _Served, result: TrialResult
+) -> TrialResult | tuple[TrialResult, list[LevelResult]]:
+    """The result with the canary's answers, and the levels; or what became of the trial instead."""
+    canary = served.now.sweep.canary
+    if canary.enabled:
+        found = await _asked(served, result, canary)
+        if not found.ok:
+            return await _refused(served, result, found)
+        result = replace(result, answers=found.answers)
+    levels = await _levels(served, result)
+    return levels if isinstance(levels, TrialResult) else (result, levels)
 
 
 async def _levels(served: _Served, result: TrialResult) -> TrialResult | list[LevelResult]:

@@ -211,9 +211,12 @@ def check_import(place: Place) -> None:
 
 
 def steps(place: Place, asked_python: str | None) -> list[Step]:
-    """List the steps in order; an environment that moved or was rebuilt redoes all of them."""
-    python = asked_python or ""
-    environment = digest_of(REQUIREMENTS, *WITHOUT_DEPENDENCIES, str(place.venv), python)
+    """List the steps in order; an environment that moved or was rebuilt redoes all of them.
+
+    By which Python of the one version it was made is no input: whoever names another one, or none,
+    doesn't pay for it again.
+    """
+    environment = digest_of(REQUIREMENTS, *WITHOUT_DEPENDENCIES, str(place.venv))
     model = digest_of(environment, MODEL_SCRIPT)
     check = digest_of(environment, *sorted(SHIM.rglob("*.py")), str(SHIM))
     return [
