@@ -115,11 +115,11 @@ def night(tmp_path: Path, make_bed) -> Iterator[Night]:
 
 def long_load(bed, place: str) -> Path:
     """One trial whose load takes a few seconds, so that it can be interrupted."""
-    load = {"name": "chat", "input_len": 64, "output_len": 200, "concurrency": 1, "requests": 30}
+    load = {"name": "chat", "input_len": 64, "output_len": 120, "concurrency": 1, "requests": 12}
     return bed.sweep(axes={"cuda_graph_max_bs": [128]}, workloads=[load], load={"from": place})
 
 
-def check(night: Night, requests: int = 30) -> None:
+def check(night: Night, requests: int = 12) -> None:
     """One trial, measured once, with all its requests; the log whole, nothing left."""
     report = night.bed.report()
     [trial] = report["trials"]
