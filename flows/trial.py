@@ -243,8 +243,8 @@ def _outcome(result: TrialResult) -> str:
     sign = {TrialVerdict.MEASURED: "[green]✓[/]", TrialVerdict.SUSPECT: "[yellow]?[/]"}
     why = escape(f" — {result.reason}") if result.reason else ""
     mark = sign.get(result.verdict, "[red]✗[/]")
-    speeds = f" {_speeds(result)}" if _speeds(result) else ""
-    return f"{mark} [cyan]{escape(result.trial.label)}[/] {result.verdict}{speeds}{why}"
+    told = (mark, f"[cyan]{escape(result.trial.label)}[/]", result.verdict, _speeds(result))
+    return " ".join(filter(None, told)) + why
 
 
 def _speeds(result: TrialResult) -> str:

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,7 +14,7 @@ import orjson
 import pytest
 from ruamel.yaml import YAML
 
-from tests.ports import first_port
+from tests.ports import first_port, free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -31,9 +30,7 @@ launch_time_scale = 0.002
 @pytest.fixture(scope="session")
 def prefect_api(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The environment that points to a Prefect server of the tests' own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = free_port()
     url = f"http://127.0.0.1:{port}/api"
     environment = {
         "PREFECT_HOME": str(tmp_path_factory.mktemp("prefect")),

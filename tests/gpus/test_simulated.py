@@ -15,7 +15,7 @@ from tasks.gpus.sample import sampling
 from tasks.hosts.connect import connect
 from tasks.hosts.host import Host
 from tasks.hosts.lock import Hold
-from tests.hosts.sshd import free_port
+from tests.ports import free_port
 
 PROJECT = Path(__file__).parents[2]
 READY = b"The server is fired up and ready to roll!"

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
+
 PROGRAM = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin")
 CONFIG = """
 ListenAddress 127.0.0.1
@@ -32,13 +34,6 @@ MaxStartups 200
 LogLevel VERBOSE
 {more}
 """
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def make_key(path: Path, passphrase: str = "", kind: str = "ed25519") -> str:

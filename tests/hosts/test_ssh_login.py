@@ -11,7 +11,8 @@ from settings.host import Host as HostSettings
 from tasks.domain.errors import HostError, HostUnreachable
 from tasks.hosts.connect import connect
 from tests.hosts.conftest import Box
-from tests.hosts.sshd import Home, Sshd, free_port, make_key, ssh_agent
+from tests.hosts.sshd import Home, Sshd, make_key, ssh_agent
+from tests.ports import free_port
 
 
 async def says_hello(settings: HostSettings) -> str:

@@ -32,6 +32,7 @@ from tasks.server.attempt import make_attempt
 from tasks.server.launch import Patience, end_marked, log_at
 from tasks.server.order import LaunchOrder
 from tasks.server.site import Site
+from tests.ports import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
 ROOT = (PROJECT / ".real-sglang").resolve()
@@ -110,13 +111,6 @@ async def real(definition: dict[str, object], tmp_path: Path) -> AsyncIterator[R
         yield real
         for mark in real.marks:
             await end_marked(held, mark, 5)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def cause(attempt: Attempt) -> tuple[str, str]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import socket
 import subprocess
 import sys
 import uuid
@@ -22,6 +21,7 @@ from tasks.hosts.lock import Hold, hold
 from tasks.server.command import command_line
 from tasks.server.launch import Launch, Patience, end_marked, log_at, start
 from tasks.server.readiness import NotReady, Ready, await_ready
+from tests.ports import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUICK = "time_scale = 0.02\nlaunch_time_scale = 0.0\n"
@@ -31,13 +31,6 @@ WHAT = Progress("launch")
 def fault(kind: str, **details: object) -> str:
     lines = [f"{name} = {json.dumps(value)}" for name, value in details.items()]
     return "\n".join(["[[fault]]", f'kind = "{kind}"', *lines, ""])
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def create_host(folder: Path, scenario: str) -> HostSettings:

@@ -17,7 +17,8 @@ from tasks.server.http import complete, facts, generates
 from tasks.server.launch import Patience, end_marked
 from tasks.server.readiness import NotReady, Ready, await_ready
 from tasks.server.signs import Signs
-from tests.server.conftest import WHAT, Bed, fault, free_port
+from tests.ports import free_port
+from tests.server.conftest import WHAT, Bed, fault
 
 SAYS_READY = (
     "import sys, time; print('The server is fired up and ready to roll!', flush=True); "

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,15 +14,11 @@ from pathlib import Path
 import httpx
 import pytest
 
+from tests.ports import free_port
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 QUICK = "time_scale = 0.02\nlaunch_time_scale = 0.0\n"
 READY = "The server is fired up and ready to roll!"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def marked(mark: str) -> list[int]:

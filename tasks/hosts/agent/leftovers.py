@@ -8,8 +8,8 @@ import os
 import time
 from typing import Iterator  # noqa: UP035 - Python 3.8 on the host
 
-from .files import Json, read_bytes, read_json
-from .processes import links, nested_pids, pids
+from .files import Json, read_json
+from .processes import nested_pids, users
 
 CACHES = (
     ("TORCH_EXTENSIONS_DIR", "{cache}/torch_extensions"),
@@ -60,13 +60,7 @@ def _is_ours(path: str) -> bool:
 def opened(paths: list[str]) -> dict[str, int]:
     """Those of the paths that a living process has open or maps, with its pid."""
     wanted = {os.path.realpath(path): path for path in paths}
-    found = {}
-    for pid in pids() if wanted else ():
-        rows = read_bytes(f"/proc/{pid}/maps").decode(errors="replace").splitlines()
-        mapped = {fields[5] for fields in (row.split(None, 5) for row in rows) if len(fields) > 5}
-        for path in mapped.union(links(pid)).intersection(wanted):
-            found[wanted[path]] = pid
-    return found
+    return {wanted[path]: pid for path, pid in users(set(wanted)).items()}
 
 
 def stale_locks(env: Json) -> tuple[list[str], dict[str, int]]:

@@ -214,6 +214,23 @@ def links(pid: int) -> Iterator[str]:
             continue
 
 
+def mapped(pid: int) -> Iterator[str]:
+    """The files that a process has mapped into memory."""
+    for line in read_bytes(f"/proc/{pid}/maps").splitlines():
+        fields = line.split(None, 5)
+        if len(fields) == 6 and fields[5].startswith(b"/"):
+            yield os.fsdecode(fields[5])
+
+
+def users(paths: set[str]) -> dict[str, int]:
+    """Those of some files that a living process has open or mapped, with a pid of one."""
+    found: dict[str, int] = {}
+    for pid in pids() if paths else ():
+        for path in paths.intersection((*links(pid), *mapped(pid))):
+            found[path] = pid
+    return found
+
+
 def listeners(port: int) -> set[str]:
     """The socket inodes that listen on a TCP port, any address."""
     found = set()

@@ -15,7 +15,7 @@ import time
 from typing import Iterator, NamedTuple  # noqa: UP035 - Python 3.8 on the host
 
 from .files import Json, read_bytes, read_json, write_json
-from .processes import alive, boot_id, links, marked, pids
+from .processes import alive, boot_id, links, mapped, marked, users
 
 SHARED_MEMORY = "/dev/shm"
 LOCK = "lock"
@@ -106,14 +106,6 @@ def identity(path: str) -> tuple[int, int, int] | None:
     return status.st_dev, status.st_ino, 0 if in_memory(path) else status.st_ctime_ns
 
 
-def mapped(pid: int) -> Iterator[str]:
-    """The files that a process has mapped into memory."""
-    for line in read_bytes(f"/proc/{pid}/maps").splitlines():
-        fields = line.split(None, 5)
-        if len(fields) == 6 and fields[5].startswith(b"/"):
-            yield os.fsdecode(fields[5])
-
-
 def segments() -> Iterator[Segment]:
     """The System V shared memory segments that there are."""
     for line in read_bytes("/proc/sysvipc/shm").decode().splitlines()[1:]:
@@ -125,8 +117,7 @@ def leftovers(folder: str) -> Iterator[dict[str, Json]]:
     """What dead launches have left: kind, name, size in bytes, and whose it was."""
     for _, traces in of_the_dead(folder):
         files = set(left_files(traces))
-        held = in_use(files) if files else set()
-        for name in sorted(files - held):
+        for name in sorted(files.difference(users(files))):
             if readable_by_us_alone(name):
                 kind = "shared memory" if in_memory(name) else "build lock"
                 yield {"kind": kind, "name": name, "mark": traces["mark"], "bytes": size(name)}
@@ -165,15 +156,6 @@ def left_segments(traces: Json) -> Iterator[Segment]:
 def in_memory(name: str) -> bool:
     """Whether a file is shared memory."""
     return name.startswith(SHARED_MEMORY + "/")
-
-
-def in_use(names: set[str]) -> set[str]:
-    """Those of some files that a process has open or mapped."""
-    used: set[str] = set()
-    for pid in pids():
-        used |= names.intersection(links(pid))
-        used |= names.intersection(mapped(pid))
-    return used
 
 
 def readable_by_us_alone(name: str) -> bool:
