@@ -1,6 +1,6 @@
 """What the load client hands on: a record a request, and a result a level."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -23,10 +23,11 @@ class RequestRecord:
 
     All times are nanoseconds of CLOCK_MONOTONIC. `arrival_ns[i]` is when the chunk arrived after
     which `cumulative_tokens[i]` tokens had been generated; both have a row a chunk that carried
-    tokens. `prompt_tokens`, `completion_tokens`, `cached_tokens` and `verify_steps` (the forward
-    passes of speculative decoding) are the server's own counts, None where it gave none.
-    `first_text_ns` is when the first text that isn't empty arrived. Without a schedule (closed
-    loop) a request is intended when it is sent, so every latency counts from `intended_ns`.
+    tokens, and are arrays where there are many. `prompt_tokens`, `completion_tokens`,
+    `cached_tokens` and `verify_steps` (the forward passes of speculative decoding) are the server's
+    own counts, None where it gave none. `first_text_ns` is when the first text that isn't empty
+    arrived. Without a schedule (closed loop) a request is intended when it is sent, so every
+    latency counts from `intended_ns`.
     """
 
     index: int
@@ -34,8 +35,8 @@ class RequestRecord:
     sent_ns: int
     end_ns: int
     outcome: RequestOutcome
-    arrival_ns: tuple[int, ...] = ()
-    cumulative_tokens: tuple[int, ...] = ()
+    arrival_ns: Sequence[int] = ()
+    cumulative_tokens: Sequence[int] = ()
     first_byte_ns: int | None = None
     first_text_ns: int | None = None
     prompt_tokens: int | None = None

@@ -32,7 +32,6 @@ Ours beyond that:
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -141,9 +140,8 @@ def tpot_ns(record: RequestRecord) -> float | None:
 def chunks_of(records: Sequence[RequestRecord]) -> Chunks:
     """Put the chunks of all requests into columns: once, since there may be millions."""
     lengths = np.array([len(record.arrival_ns) for record in records], np.int64)
-    count = int(lengths.sum())
-    times = _column((record.arrival_ns for record in records), count)
-    counts = _column((record.cumulative_tokens for record in records), count)
+    times = _column(record.arrival_ns for record in records)
+    counts = _column(record.cumulative_tokens for record in records)
     starts = (np.cumsum(lengths) - lengths)[lengths > 0]
     tokens, gaps = np.diff(counts, prepend=0), np.diff(times, prepend=0)
     tokens[starts] = counts[starts]
@@ -154,8 +152,8 @@ def chunks_of(records: Sequence[RequestRecord]) -> Chunks:
     return Chunks(times, tokens, gaps, follows, np.repeat(np.array(finished, bool), lengths))
 
 
-def _column(parts: Iterable[Sequence[int]], count: int) -> Times:
-    return np.fromiter(chain.from_iterable(parts), np.int64, count)
+def _column(parts: Iterable[Sequence[int]]) -> Times:
+    return np.concatenate([np.empty(0, np.int64), *(np.asarray(part, np.int64) for part in parts)])
 
 
 def accepted(finished: Iterable[RequestRecord]) -> float | None:
@@ -286,11 +284,19 @@ def _statistics(name: str, values_ns: Values) -> dict[str, float]:
     """Mean, median, population standard deviation and percentiles, in ms; nothing of nothing."""
     if not values_ns.size:
         return {}
-    values = values_ns / _NS_PER_MS
-    levels = np.percentile(values, _PERCENTILES)  # linear between ranks, as bench_serving
-    found = {"mean": values.mean(), "median": np.median(values), "std": values.std()}
-    found |= {f"p{p}": level for p, level in zip(_PERCENTILES, levels, strict=True)}
+    values = np.sort(values_ns / _NS_PER_MS)
+    levels = _quantiles(values, (50, *_PERCENTILES))
+    names = ("median", *(f"p{percent}" for percent in _PERCENTILES))
+    found = {"mean": values.mean(), "std": values.std(), **dict(zip(names, levels, strict=True))}
     return {f"{statistic}_{name}_ms": float(value) for statistic, value in found.items()}
+
+
+def _quantiles(ordered: Values, percents: Sequence[int]) -> Values:
+    """Percentiles of ordered values, linear between ranks, as bench_serving has them."""
+    ranks = np.array(percents) / 100 * (ordered.size - 1)
+    below = ranks.astype(np.int64)
+    low, high = ordered[below], ordered[np.minimum(below + 1, ordered.size - 1)]
+    return low + (high - low) * (ranks - below)
 
 
 def _known(values: Iterable[float | None]) -> Values:

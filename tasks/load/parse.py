@@ -11,6 +11,7 @@ Each request is in exactly one class:
 - `abandoned`: we gave it up, because the load was stopped
 """
 
+from array import array
 from dataclasses import dataclass
 
 from tasks.domain.measurement import RequestOutcome, RequestRecord
@@ -57,8 +58,8 @@ def to_record(captured: Captured, asked: Asked) -> RequestRecord:
         sent_ns=sent_ns,
         end_ns=end_ns,
         outcome=outcome,
-        arrival_ns=tuple(trace.arrivals),
-        cumulative_tokens=tuple(trace.counts),
+        arrival_ns=array("q", trace.arrivals),
+        cumulative_tokens=array("q", trace.counts),
         first_byte_ns=captured.times[0] if captured.times else None,
         first_text_ns=trace.first_text_ns,
         prompt_tokens=trace.prompt_tokens,
@@ -76,7 +77,7 @@ def to_record(captured: Captured, asked: Asked) -> RequestRecord:
 def _understand(captured: Captured, backend: Backend) -> tuple[Response, Trace]:
     """Read what was kept whole, and put what was kept as counts in its places."""
     response, trace = _read_whole(captured, backend)
-    if captured.counts:
+    if captured.counts.size:
         trace.merge(captured.count_times, captured.counts)
     return response, trace
 

@@ -9,14 +9,18 @@ where a token ends within a character), and when the last chunk's `usage` tells 
 tokens are spread evenly over those chunks: chunk i of k has seen `floor(i * total / k)` of them.
 """
 
+from __future__ import annotations
+
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import le, lt
 from typing import Any
 
+import numpy as np
 import orjson
 
+from tasks.load.captured import Numbers
 from tasks.load.target import Backend
 
 TimedEvents = Iterable[tuple[bytes, int]]
@@ -47,8 +51,8 @@ class NotAnEvent(ValueError):
 class Trace:
     """What a stream's events say. `error` is the server's, told within the stream."""
 
-    arrivals: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)
+    arrivals: list[int] | array[int] = field(default_factory=list)
+    counts: list[int] | array[int] = field(default_factory=list)
     first_text_ns: int | None = None
     done_ns: int | None = None
     prompt_tokens: int | None = None
@@ -70,17 +74,16 @@ class Trace:
             self.arrivals.append(at)
             self.counts.append(count)
 
-    def merge(self, times: Sequence[int], counts: Sequence[int]) -> None:
+    def merge(self, times: Numbers, counts: Numbers) -> None:
         """Put the events that were kept as counts in their places; the count 0 is one more."""
         if not counts[0]:
-            self.arrivals = sorted([*self.arrivals, *times])
+            self.arrivals = sorted([*self.arrivals, *times.tolist()])
             self.counts = spread(self.completion_tokens or len(self.arrivals), len(self.arrivals))
             return
         before = bisect_right(self.arrivals, times[0])
-        merged_times = [*self.arrivals[:before], *times, *self.arrivals[before:]]
-        merged = [*self.counts[:before], *counts, *self.counts[before:]]
-        in_order = all(map(lt, merged, merged[1:])) and all(map(le, merged_times, merged_times[1:]))
-        if in_order:
+        merged_times = _inserted(self.arrivals, before, times)
+        merged = _inserted(self.counts, before, counts)
+        if _grows(merged, at_least=1) and _grows(merged_times, at_least=0):
             self.arrivals, self.counts = merged_times, merged
         else:
             self.arrivals, self.counts = [], []
@@ -92,6 +95,19 @@ class Trace:
         """Note the first text that isn't empty."""
         if text and self.first_text_ns is None:
             self.first_text_ns = at
+
+
+def _inserted(into: Sequence[int], at: int, numbers: Numbers) -> array[int]:
+    whole = array("q", into[:at])
+    whole.frombytes(numbers.tobytes())
+    whole.extend(into[at:])
+    return whole
+
+
+def _grows(numbers: array[int], at_least: int) -> bool:
+    """Whether each number is so much more than the one before."""
+    column = np.frombuffer(numbers, np.int64)
+    return bool((column[1:] - column[:-1] >= at_least).all())
 
 
 def trace_tokens(backend: Backend, events: TimedEvents) -> Trace:

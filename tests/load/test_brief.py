@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tasks.domain.measurement import RequestOutcome
 from tasks.load.capture.loop import Loop
-from tasks.load.capture.stream import HEADER, LAST_CHUNK, Stream, now_ns
+from tasks.load.capture.stream import HEADER, LAST_CHUNK, STAMP, Stream, now_ns
 from tasks.load.captured import read_captured
 from tasks.load.parse import Asked, to_record
 from tasks.load.tokens import PLAIN
@@ -61,10 +61,10 @@ EVENTS = {
 LAST = {"sglang": '{"type":"length","length":9}', "openai": '"length"', "openai-chat": '"length"'}
 
 
-def answer(dialect, count: int = 9, silent: int = 0, spaced: bool = False) -> bytes:
-    """A whole answer whose first `silent` events have no text."""
+def answer(dialect, count: int = 9, silent: int = 0, spaced: bool = False, step: int = 1) -> bytes:
+    """A whole answer whose first `silent` events have no text, `step` tokens an event."""
     make, (backend, kind) = EVENTS[dialect], dialect
-    events = [make(n, "" if n <= silent else "a" * n) for n in range(1, count)]
+    events = [make(n, "" if n <= silent else "a" * n) for n in range(1, count, step)]
     events += [make(count, "a" * count, LAST[backend])]
     if kind == "uncounted":
         usage = b'{"prompt_tokens":7,"completion_tokens":%d}' % count
@@ -110,7 +110,7 @@ def told(captured, backend: str):
     return (
         record.outcome,
         record.error,
-        record.cumulative_tokens,
+        tuple(record.cumulative_tokens),
         record.completion_tokens,
         record.prompt_tokens,
         record.finish_reason,
@@ -134,7 +134,7 @@ def test_most_of_an_answer_is_kept_as_counts(dialect, spaced, tmp_path):
     assert told(captured, backend) == told(plain, backend)
     record = to_record(captured, Asked(backend, 40, paced=False))
     assert record.outcome is RequestOutcome.FINISHED
-    assert record.cumulative_tokens == tuple(range(1, 41))
+    assert tuple(record.cumulative_tokens) == tuple(range(1, 41))
 
 
 @pytest.mark.parametrize("dialect", [name for name in EVENTS if name[1] == "counted"])
@@ -153,8 +153,9 @@ def test_the_first_text_is_found_among_what_is_kept_whole(dialect, silent, tmp_p
 @settings(max_examples=60, deadline=None)
 def test_however_an_answer_is_cut_the_record_says_the_same(tmp_path_factory, data):
     dialect = data.draw(st.sampled_from(sorted(EVENTS)))
-    backend, count, silent = dialect[0], data.draw(st.integers(1, 9)), data.draw(st.integers(0, 9))
-    whole = answer(dialect, count, silent, data.draw(st.booleans()))
+    backend, count, silent = dialect[0], data.draw(st.integers(1, 13)), data.draw(st.integers(0, 9))
+    step = data.draw(st.integers(1, 3)) if dialect[1] == "counted" else 1
+    whole = answer(dialect, count, silent, data.draw(st.booleans()), step)
     if data.draw(st.booleans()):
         whole = whole[: data.draw(st.integers(len(HEAD), len(whole) - 1))]  # and then cut off
     cuts = data.draw(st.sets(st.integers(1, len(whole) - 1), max_size=12))
@@ -196,13 +197,38 @@ def test_an_odd_event_in_the_middle_is_kept_whole(odd, tmp_path):
         assert said == meant
 
 
+def test_an_event_that_ends_as_expected_but_is_the_last_is_kept_whole(tmp_path):
+    last = generate(4, reason=LAST["sglang"])
+    pieces = [HEAD, *(chunk(generate(n)) for n in (1, 2, 3)), chunk(last)]
+    brief, _ = capture(tmp_path, [*pieces, chunk(DONE), LAST_CHUNK[2:]], PLAIN["sglang"])
+    assert brief.counts.tolist() == [2, 3]
+    assert last in brief.raw
+    assert told(brief, "sglang")[5] == "length"
+
+
+def test_a_clock_that_is_stepped_moves_no_arrival(tmp_path):
+    stream = Stream(0, 0, b"")
+    stream.note(STAMP.pack(5, 10), 2)
+    stream.pack()
+    stream.note(STAMP.pack(5, 20), 3)
+    stream.shift(1_000 - 400)  # the offset was 1,000 ns and is 400 from now on
+    stream.note(STAMP.pack(5, 630), 4)
+    path = tmp_path / "streams"
+    with path.open("wb") as out:
+        stream.write_to(out, 400)
+    (captured,) = read_captured(path)
+    assert (captured.count_times - 5_000_000_000).tolist() == [1_010, 1_020, 1_030]
+    assert captured.counts.tolist() == [2, 3, 4]
+
+
 def test_the_layout_of_the_file_is_its_headers():
     stream = Stream(3, 5, b"")
     stream.pieces, stream.times = [b"ab", b"c"], array("q", [1, 2])
-    stream.counted = array("q", [7, 1, 8, 2])
+    for stamp, count in (((0, 7), 1), ((1, 8), 2), ((1, 9), 5)):
+        stream.note(STAMP.pack(*stamp), count)
     out = io.BytesIO()
-    assert stream.write_to(out) == 3
-    assert len(out.getvalue()) == HEADER.size + 8 * (2 + 2 + 4) + 3
+    assert stream.write_to(out, 100) == 3
+    assert len(out.getvalue()) == HEADER.size + 8 * (2 + 2 + 4) + 3 * STAMP.size + 3
     assert list(accumulate(map(len, stream.pieces))) == [2, 3]
 
 
@@ -210,8 +236,9 @@ def test_the_layout_of_the_file_is_its_headers():
     ("reads", "in_flight", "unstamped", "nap_ns"),
     [
         (25_600, 1024, 0, 1_000_000),  # a token each 20 ms: as long as ever allowed
-        (6_400, 16, 0, 78_125),  # each 1.25 ms: a sixteenth of that
-        (1_600, 64, 0, 0),  # too few to matter
+        (1_600, 64, 0, 1_000_000),  # the same, three of which come in that time
+        (6_400, 64, 0, 312_500),  # each 5 ms: a sixteenth of that
+        (6_400, 16, 0, 0),  # one comes in a sixteenth of 1.25 ms: nothing would gather
         (25_600, 1024, 1, 0),  # without the kernel's stamps the moment of the look counts
     ],
 )
@@ -221,7 +248,7 @@ def test_reads_gather_for_less_than_the_gap_between_tokens(reads, in_flight, uns
     loop.done_reads, loop.in_flight, loop.unstamped = reads, in_flight, unstamped
     loop.plan_nap()
     assert loop.nap == nap_ns
-    loop.done_reads += 100
+    loop.done_reads += 10
     loop.plan_nap()
     assert loop.nap == 0  # it goes by the last half second alone
     loop.close()

@@ -39,7 +39,7 @@ def test_a_finished_request():
     assert record.error is None
     assert (record.index, record.intended_ns, record.sent_ns) == (5, 20, 20)
     assert (record.first_byte_ns, record.first_text_ns) == (100, 200)
-    assert (record.arrival_ns, record.cumulative_tokens) == ((200, 300), (1, 2))
+    assert (tuple(record.arrival_ns), tuple(record.cumulative_tokens)) == ((200, 300), (1, 2))
     assert (record.prompt_tokens, record.completion_tokens, record.requested_tokens) == (7, 2, 2)
     assert (record.finish_reason, record.http_status) == ("length", 200)
 

@@ -62,7 +62,7 @@ async def test_a_level(backend):
     assert [record.index for record in measured] == list(range(12))
     assert {record.outcome for record in measured} == {RequestOutcome.FINISHED}
     assert {record.cumulative_tokens[-1] for record in measured} == {8}
-    assert all(record.cumulative_tokens == tuple(range(1, 9)) for record in measured)
+    assert all(tuple(record.cumulative_tokens) == tuple(range(1, 9)) for record in measured)
     assert result.metrics["completed"] == 12
     assert result.metrics["total_output_tokens"] == 96
     assert result.metrics["total_input_tokens"] == 84
@@ -131,7 +131,7 @@ async def test_several_processes_share_the_load():
 async def test_chunks_of_several_tokens():
     behaviour = Behaviour(tokens_per_chunk=3, itl_s=0.004, verify_ct=True)
     result, _ = await level_of(behaviour, what=workload(output_len=10))
-    assert result.records[-1].cumulative_tokens == (1, 4, 7, 10)
+    assert tuple(result.records[-1].cumulative_tokens) == (1, 4, 7, 10)
     assert result.metrics["accept_length"] == pytest.approx(10 / 4)
     assert result.metrics["total_output_tokens"] == 120
 
@@ -139,7 +139,7 @@ async def test_chunks_of_several_tokens():
 async def test_openai_counts_tokens_exactly_where_the_server_tells():
     behaviour = Behaviour(tokens_per_chunk=3, continuous_usage=True)
     result, _ = await level_of(behaviour, backend="openai", what=workload(output_len=10))
-    assert result.records[-1].cumulative_tokens == (1, 4, 7, 10)
+    assert tuple(result.records[-1].cumulative_tokens) == (1, 4, 7, 10)
 
 
 async def test_the_servers_accept_length_counts_only_since_a_flush():

@@ -21,7 +21,7 @@ from time import sleep
 from typing import Any, BinaryIO
 
 from .plain import Plain
-from .reading import kernel_reader
+from .reading import arrival, kernel_reader
 from .stream import (
     ABANDONED,
     COMPLETE,
@@ -41,12 +41,16 @@ TICK_NS = 500_000_000
 CLOCK_STEP_NS = 100_000
 SO_TIMESTAMPNS: int = getattr(socket, "SO_TIMESTAMPNS", 35)
 _BATCH = 64  # events handled between two looks at what is due
+_SENDS = 16  # in one go, in a closed loop: a larger burst would wait in the server's queue
+_MOST_UNWRITTEN = 256  # streams that have ended; they are written when there is nothing to read
+_PACK_FROM = 256  # stamps of a stream
 _IN, _OUT = 1, 4  # EPOLLIN and EPOLLOUT
 _TLS_WAITS = (2, 3)  # ssl.SSL_ERROR_WANT_READ and _WRITE
 _FINE_WAIT_NS = 3_000_000
 _MOST_NAP_NS = 1_000_000
+_LEAST_NAP_NS = 50_000  # what it takes to fall asleep and wake up again
 _NAPS_PER_GAP = 16
-_LEAST_READS_FOR_NAP = 2_000  # in half a second; fewer cost little however they are read
+_LEAST_READS_PER_NAP = 2
 _CONNECT_NS = 5_000_000_000
 
 
@@ -71,15 +75,16 @@ class Loop:
         self.idle: list[Connection] = []
         self.freed: deque[int] = deque()
         self.deadlines: deque[Stream] = deque()
-        self.finished: list[Stream] = []
+        self.finished: deque[Stream] = deque()
         self.lags = array("q")
         self.in_flight = self.opened = self.unstamped = self.bytes = 0
         self.done = self.failed = self.done_reads = self.retries = 0
-        self.start = self.last_arrival = self.clock_step = 0
+        self.start = self.clock_step = 0
+        self.last_stamp = b""
         self.offset = clock_offset_ns()
         self.stopped = ""
-        self.abandon = False
-        self.tick = self.wake = self.nap = self.told_reads = 0
+        self.abandon = self.turn_due = False
+        self.tick = self.wake = self.nap = self.told_reads = self.told_unstamped = 0
         self.host: str = job["host"]
         self.shake_hands: Callable[[Connection], bool] | None = None
         self.read = kernel_reader(self)
@@ -110,23 +115,25 @@ class Loop:
         self._plan_wake()
         connections, read, handle = self.connections, self.read, self._handle
         now = now_ns()
+        ready: list[tuple[int, int]] = []
         while self.in_flight or (self.pending and not self.stopped):
-            nap = self.nap
-            if nap and now + nap < self.wake:
-                sleep(nap / 1e9)
-            for fd, mask in self._wait(self.wake - now):
+            more = len(ready) == _BATCH
+            ready = self.poll.poll(0, _BATCH) if more else self._wait(self.wake - now)
+            for fd, mask in ready:
                 connection = connections.get(fd)
                 if mask == _IN and connection is not None:
                     read(connection)
                 else:
                     handle(fd, mask)
             now = now_ns()
-            if self.last_arrival:
-                self.lags.append(now - self.last_arrival)
-                self.last_arrival = 0
-            if self.finished or self.abandon or now >= self.wake:
+            if self.last_stamp:
+                self.lags.append(now - arrival(self, self.last_stamp))
+                self.last_stamp = b""
+            if self.turn_due or now >= self.wake:
                 self._turn(now, tell)
-        self._keep()
+            elif self.finished and not more:
+                self._keep(1)
+        self._keep(len(self.finished))
         self._watch_clock()
 
     def _turn(self, now: int, tell: Callable[[Loop, int], None]) -> None:
@@ -134,12 +141,14 @@ class Loop:
         if self.abandon:
             for connection in list(self.connections.values()):
                 self.lose(connection, ABANDONED, self.stopped)
+        self.turn_due = False
         self._dispatch(now)
         self._expire(now)
-        self._keep()
+        self._keep(len(self.finished) - _MOST_UNWRITTEN)
         if now >= self.tick:
             self.tick = now + TICK_NS
             self._watch_clock()
+            self._pack()
             self.plan_nap()
             tell(self, now)
         self._plan_wake()
@@ -160,12 +169,18 @@ class Loop:
         that none of a stream's tokens arrive together.
         """
         reads, self.told_reads = self.reads - self.told_reads, self.reads
+        unstamped, self.told_unstamped = self.unstamped - self.told_unstamped, self.unstamped
         gap_ns = TICK_NS * self.in_flight // max(1, reads)
-        worthwhile = reads > _LEAST_READS_FOR_NAP and not self.unstamped
-        self.nap = min(_MOST_NAP_NS, gap_ns // _NAPS_PER_GAP) if worthwhile else 0
+        nap = min(_MOST_NAP_NS, gap_ns // _NAPS_PER_GAP)
+        worthwhile = nap * reads >= _LEAST_READS_PER_NAP * TICK_NS and not unstamped
+        self.nap = nap if worthwhile else 0
 
     def _wait(self, delay: int) -> list[tuple[int, int]]:
-        """Wait for the sockets at most so many ns, to a few microseconds."""
+        """Wait for the sockets at most so many ns, to a few microseconds; or let reads gather."""
+        nap = min(self.nap, delay)
+        if nap > _LEAST_NAP_NS:
+            sleep(nap / 1e9)
+            return self.poll.poll(0, _BATCH)
         if delay > _FINE_WAIT_NS:  # epoll waits whole milliseconds, rounded up
             return self.poll.poll((delay - 1_000_000) / 1e9, _BATCH)
         if delay > 0:
@@ -174,7 +189,7 @@ class Loop:
 
     def stop(self, reason: str) -> None:
         """Give up what is in flight and send nothing more."""
-        self.stopped, self.abandon = reason, True
+        self.stopped, self.abandon, self.turn_due = reason, True, True
 
     def close(self) -> None:
         """Close whatever is still open."""
@@ -186,7 +201,11 @@ class Loop:
     # -- sending
 
     def _dispatch(self, now: int) -> None:
+        most = self.done + self.in_flight + _SENDS
         while self.pending and self.in_flight < self.limit and not self.stopped:
+            if not self.paced and self.done + self.in_flight >= most:
+                self.turn_due = True
+                break
             due = self.start + self.pending[0].due
             if due > now:
                 break
@@ -328,6 +347,7 @@ class Loop:
         self.done_reads += stream.reads
         self.freed.append(closed)
         self.finished.append(stream)
+        self.turn_due = True
 
     def _expire(self, now: int) -> None:
         """Time out whoever is too late; all have the same time-out, so the first sent is first."""
@@ -340,12 +360,20 @@ class Loop:
                 connection = next(c for c in self.connections.values() if c.stream is stream)
                 self.lose(connection, TIMEOUT, f"no end after {self.timeout_ns / 1e9:g} s")
 
-    def _keep(self) -> None:
-        """Write out what has ended, and let go of its memory."""
-        for stream in self.finished:
-            self.bytes += stream.write_to(self.out)
+    def _keep(self, count: int) -> None:
+        """Write out so many of the streams that have ended, and let go of their memory."""
+        for _ in range(count):
+            stream = self.finished.popleft()
+            self.bytes += stream.write_to(self.out, self.offset)
             stream.release()
-        self.finished.clear()
+
+    def _live(self) -> list[Stream]:
+        return [c.stream for c in self.connections.values() if c.stream is not None]
+
+    def _pack(self) -> None:
+        for stream in self._live():
+            if len(stream.stamps) >= _PACK_FROM:
+                stream.pack()
 
     # -- watching
 
@@ -363,11 +391,12 @@ class Loop:
     @property
     def reads(self) -> int:
         """Reads so far, of the streams that have ended and of those that go on."""
-        live = (c.stream for c in self.connections.values())
-        return self.done_reads + sum(stream.reads for stream in live if stream is not None)
+        return self.done_reads + sum(stream.reads for stream in self._live())
 
     def _watch_clock(self) -> None:
         offset = clock_offset_ns()
         if abs(offset - self.offset) > CLOCK_STEP_NS:
             self.clock_step = max(self.clock_step, abs(offset - self.offset))
+            for stream in (*self._live(), *self.finished):
+                stream.shift(self.offset - offset)
             self.offset = offset

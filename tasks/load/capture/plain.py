@@ -15,11 +15,27 @@ FRAME, FRAME_BYTES = b"\r\ndata: ", 16
 """What follows the length of a chunk that is an event, and by where at the latest."""
 
 NEWLINE, COMMA, DIGITS = b"\n", b",", 12
-EVENT_LINES = 4
-"""Lines of a chunk that is one event of one line: its length, the event, blank, the chunk's end."""
+HEAD_BYTES = 12
+"""By where the line with a chunk's length has ended; the first newline after it ends an event."""
 
 _LAST = b"0\r\n\r\n"
 _MOST_REST = 1 << 22
+_MOST_TAILS = 64
+
+
+class Tails(dict):  # type: ignore[type-arg]  # Python 3.8 has no dict[int, bytes]
+    """How an event ends that tells a count: from the count's key on, made as they are needed."""
+
+    __slots__ = ("after", "key")
+
+    def __init__(self, key: bytes, after: bytes) -> None:
+        super().__init__()
+        self.key = key
+        self.after = after
+
+    def __missing__(self, count: int) -> bytes:
+        tail = self[count] = b"%b%d%b" % (self.key, count, self.after)
+        return tail
 
 
 class Plain:
@@ -29,10 +45,10 @@ class Plain:
     behind `key`. The events before the first with a text (which holds none of `silent`), and that
     one itself, are kept whole. Where a server tells no counts (`uncounted` allows for it) an event
     with a text is kept as the count 0: one more. How the server spaces its JSON is learnt from
-    the first event with a text.
+    the first event with a text, and from each event how the next one will end.
     """
 
-    __slots__ = ("counted", "key", "sign", "silent", "spelt", "uncounted")
+    __slots__ = ("counted", "key", "sign", "silent", "spelt", "tails", "uncounted")
 
     def __init__(self, key: str, sign: str, silent: list[str], uncounted: bool) -> None:
         self.spelt = [
@@ -42,6 +58,7 @@ class Plain:
         self.key, self.sign, *self.silent = self.spelt[0]
         self.uncounted = uncounted
         self.counted = True
+        self.tails: dict[tuple[bytes, bytes], Tails] = {}
 
     def speaks(self, piece: bytes) -> bool:
         """Whether a piece that is kept whole ends with an event, whole, that has count and text."""
@@ -57,7 +74,7 @@ class Plain:
                 return not any(mark in event for mark in silent)
         return False
 
-    def count(self, stream: Stream, piece: bytes, arrived: int) -> bytes:
+    def count(self, stream: Stream, piece: bytes, arrived: int, stamp: bytes) -> bytes:
         """Keep the events of one read as counts, if all are plain; return what must be kept whole.
 
         `piece` begins with a chunk. What follows its last whole event waits in the stream's `rest`.
@@ -68,13 +85,28 @@ class Plain:
             if counts is None:
                 return piece
             for count in counts:
-                stream.counted.append(arrived)
-                stream.counted.append(count)
+                stream.note(stamp, count)
+            self._foresee(stream, piece[:end])
             piece = piece[end:]
         if piece.endswith(_LAST) or len(piece) > _MOST_REST:
             return piece
         stream.rest, stream.rest_time = piece, arrived
         return b""
+
+    def _foresee(self, stream: Stream, piece: bytes) -> None:
+        """Learn from the last event of a piece how the next one will end."""
+        stream.tails = None
+        at, sign = piece.rfind(self.key), piece.rfind(self.sign)
+        if not stream.count or not 0 <= sign < at:
+            return
+        after = piece[at + len(self.key) + len(b"%d" % stream.count) :]
+        if len(self.tails) > _MOST_TAILS:
+            self.tails.clear()
+        which = self.key, after
+        tails = self.tails.get(which)
+        if tails is None:
+            tails = self.tails[which] = Tails(*which)
+        stream.tails, stream.gap = tails, at - sign
 
     def _counts(self, piece: bytes) -> list[int] | None:
         """The counts of some whole chunks; None unless each is a plain event."""

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import struct
 from typing import TYPE_CHECKING
 
-from .plain import COMMA, EVENT_END, EVENT_LINES, NEWLINE
-from .stream import EOF, RESET, Connection, now_ns
+from .plain import HEAD_BYTES, NEWLINE, Plain
+from .stream import EOF, RESET, STAMP, Connection, Stream, now_ns
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 READ_BYTES = 1 << 15
 _ANCILLARY_BYTES = 64
-_TIMESPEC = struct.Struct("@ll").unpack_from
+_END_BYTES = 4  # of `plain.EVENT_END`
 
 
 def kernel_reader(loop: Loop) -> Reader:
@@ -36,44 +35,69 @@ def kernel_reader(loop: Loop) -> Reader:
         if not piece or stream is None:
             loop.lose(connection, EOF, "the server closed the connection")
             return
-        if ancillary:
-            seconds, nanoseconds = _TIMESPEC(ancillary[0][2])
-            arrived = seconds * 1_000_000_000 + nanoseconds + loop.offset
-        else:
-            arrived = now_ns()
-            loop.unstamped += 1
-        loop.last_arrival = arrived
-        if stream.brief and plain is not None:
-            if stream.rest:
-                piece, stream.rest = stream.rest + piece, b""
-            at = piece.rfind(plain.key)
-            if at > 0 and plain.sign in piece and piece.endswith(EVENT_END):
-                at += len(plain.key)
-                if piece.count(NEWLINE) == EVENT_LINES:
-                    try:  # as `Plain.count` does, for the usual single event
-                        count = int(piece[at : piece.find(COMMA, at)])
-                    except ValueError:
-                        pass
-                    else:
-                        append = stream.counted.append
-                        append(arrived)
-                        append(count)
-                        return
-        take(loop, connection, piece, arrived)
+        stamp = ancillary[0][2] if ancillary else own_stamp(loop)
+        loop.last_stamp = stamp
+        if stream.rest:
+            piece, stream.rest = stream.rest + piece, b""
+        if stream.tails is not None and plain is not None:
+            begin = foreseen(plain, stream, piece, stamp)
+            if begin == len(piece):
+                return
+            piece = piece[begin:]
+        take(loop, connection, piece, stamp)
 
     return read
 
 
-def take(loop: Loop, connection: Connection, piece: bytes, arrived: int) -> None:
+def foreseen(plain: Plain, stream: Stream, piece: bytes, stamp: bytes) -> int:
+    """Keep as counts the events that are as expected, each telling one token more; their bytes.
+
+    An event is one that has no newline before the end of its tail, and the sign at its place.
+    """
+    tails, sign, gap = stream.tails, plain.sign, stream.gap
+    assert tails is not None
+    begin, count = 0, stream.count
+    while True:
+        tail = tails[count + 1]
+        end = piece.find(NEWLINE, begin + HEAD_BYTES) + _END_BYTES
+        start = end - len(tail)
+        where = start - gap
+        if where < begin or not piece.startswith(tail, start) or not piece.startswith(sign, where):
+            break
+        begin, count = end, count + 1
+        if end == len(piece):
+            break
+    if begin:
+        stream.stamps += (stamp,) * (count - stream.count)
+        stream.count = count
+    return begin
+
+
+def own_stamp(loop: Loop) -> bytes:
+    """What stands in where the kernel gives no stamp: the clock at the read."""
+    loop.unstamped += 1
+    return STAMP.pack(0, now_ns() - loop.offset)
+
+
+def arrival(loop: Loop, stamp: bytes) -> int:
+    """Decode a stamp: ns of CLOCK_MONOTONIC."""
+    seconds, nanoseconds = STAMP.unpack(stamp)
+    return int(seconds * 1_000_000_000 + nanoseconds + loop.offset)
+
+
+def take(loop: Loop, connection: Connection, piece: bytes, stamp: bytes) -> None:
     """Keep what came, in brief if it may be, and find out whether the answer is complete."""
     plain, stream = loop.plain, connection.stream
     assert stream is not None
+    arrived = arrival(loop, stamp)
     if plain is not None:
         if stream.brief:
-            piece = plain.count(stream, piece, arrived)
+            piece = plain.count(stream, piece, arrived, stamp)
             if not piece:
                 return
         stream.brief = plain.speaks(piece)
+        if not stream.brief:
+            stream.tails = None
     stream.keep(piece, arrived)
     if stream.ended():
         loop.complete(connection, stream, arrived)

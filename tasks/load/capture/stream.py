@@ -6,17 +6,21 @@ import socket
 import struct
 import time
 from array import array
+from collections.abc import Mapping
 from itertools import accumulate
 from typing import Any, BinaryIO
 
-HEADER = struct.Struct("<7q3i")
-"""index, due, sent, closed (ns), reads kept whole, reads kept as counts, raw bytes; error bytes,
-ending, retries.
+HEADER = struct.Struct("<9q3i")
+"""index, due, sent, closed (ns), reads kept whole, numbers in `runs`, events kept as counts, raw
+bytes, CLOCK_MONOTONIC minus CLOCK_REALTIME (ns); error bytes, ending, retries.
 
 After it, signed 64-bit: the times of the reads that were kept whole and the raw bytes kept by
-then; of each read that was kept as a count its time and that count. Then the error text in
-UTF-8 and the raw bytes of the response.
+then; the runs of counts (see `Stream.runs`); of each event that was kept as a count its `STAMP`.
+Then the error text in UTF-8 and the raw bytes of the response.
 """
+
+STAMP = struct.Struct("@qq")
+"""Seconds and ns of CLOCK_REALTIME, as the kernel hands them out on 64-bit machines."""
 
 COMPLETE, EOF, RESET, REFUSED, TIMEOUT, ABANDONED = range(6)
 """How a stream ended: as framed, closed by the server, reset, no connection, too late, given up."""
@@ -43,28 +47,36 @@ def clock_offset_ns(samples: int = 20) -> int:
 class Stream:
     """One request and what came back for it; the times are ns of CLOCK_MONOTONIC.
 
-    `brief` says that plain events may be kept as counts from now on: they are in `counted`, a time
-    and a count each. `rest` is then the begin of an event whose end hasn't come, `rest_time` when
-    it came.
+    `brief` says that plain events may be kept as counts from now on: when they came is in `stamps`
+    (the kernel's, undecoded), and before those in `packed`; their counts are in `runs`, a position
+    and a count wherever the count isn't one more than that of the event before (0: one more, by a
+    server that doesn't count). `count` is the last one, `tails` how the events to come are expected
+    to end (see `plain.Tails`), `gap` how far before that their sign is. `rest` is the begin of an
+    event whose end hasn't come, `rest_time` when it came.
     """
 
     __slots__ = (
         "brief",
         "closed",
-        "counted",
+        "count",
         "deadline",
         "due",
         "ending",
         "error",
         "frame",
+        "gap",
         "index",
         "keep_alive",
+        "packed",
         "pieces",
         "request",
         "rest",
         "rest_time",
         "retries",
+        "runs",
         "sent",
+        "stamps",
+        "tails",
         "times",
     )
 
@@ -75,7 +87,11 @@ class Stream:
         self.sent = self.closed = self.deadline = 0
         self.pieces: list[bytes] = []
         self.times = array("q")
-        self.counted = array("q")
+        self.stamps: list[bytes] = []
+        self.packed = bytearray()
+        self.runs = array("q")
+        self.tails: Mapping[int, bytes] | None = None
+        self.count = self.gap = 0
         self.brief = False
         self.rest = b""
         self.rest_time = 0
@@ -89,6 +105,32 @@ class Stream:
         """Keep what came in one read as it is."""
         self.pieces.append(piece)
         self.times.append(arrived)
+
+    def note(self, stamp: bytes, count: int) -> None:
+        """Keep an event as the count of tokens by then, or as 0 where nobody counts."""
+        expected = self.count + 1 if self.count else 0
+        if not self.runs or count != expected:
+            self.runs.append(self.noted)
+            self.runs.append(count)
+        self.stamps.append(stamp)
+        self.count = count
+
+    @property
+    def noted(self) -> int:
+        """How many events were kept as counts."""
+        return len(self.stamps) + len(self.packed) // STAMP.size
+
+    def pack(self) -> None:
+        """Keep the stamps so far in a quarter of the memory."""
+        self.packed += b"".join(self.stamps)
+        self.stamps.clear()
+
+    def shift(self, step: int) -> None:
+        """Have the stamps so far read with an offset `step` ns less: the clock was stepped."""
+        self.pack()
+        self.packed = bytearray().join(
+            STAMP.pack(seconds, ns + step) for seconds, ns in STAMP.iter_unpack(self.packed)
+        )
 
     def keep_rest(self) -> None:
         """Keep the begin of an event whose end will never come."""
@@ -130,26 +172,27 @@ class Stream:
             start, end = end + 4, raw.find(b"\r\n\r\n", end + 4)
         return b"", 0
 
-    def write_to(self, out: BinaryIO) -> int:
+    def write_to(self, out: BinaryIO, offset: int) -> int:
         """Append this stream to the job's file; return how many bytes the response has."""
         error = self.error.encode("utf-8", "replace")
         raw, sizes = b"".join(self.pieces), array("q", accumulate(map(len, self.pieces)))
         times = (self.index, self.due, self.sent, self.closed)
-        lengths = (len(self.times), len(self.counted) // 2, len(raw), len(error))
-        out.write(HEADER.pack(*times, *lengths, self.ending, self.retries))
-        for part in (self.times, sizes, self.counted, error, raw):
+        lengths = (len(self.times), len(self.runs), self.noted, len(raw))
+        out.write(HEADER.pack(*times, *lengths, offset, len(error), self.ending, self.retries))
+        self.pack()
+        for part in (self.times, sizes, self.runs, self.packed, error, raw):
             out.write(part)
         return len(raw)
 
     def release(self) -> None:
         """Let go of everything large."""
-        self.pieces, self.request = [], b""
-        self.times = self.counted = array("q")
+        self.pieces, self.request, self.packed = [], b"", bytearray()
+        self.times = self.runs = array("q")
 
     @property
     def reads(self) -> int:
         """How often something came."""
-        return len(self.times) + len(self.counted) // 2
+        return len(self.times) + self.noted
 
 
 class Connection:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING
 
-from .reading import READ_BYTES, take
-from .stream import EOF, REFUSED, RESET, Connection, now_ns
+from .reading import READ_BYTES, own_stamp, take
+from .stream import EOF, REFUSED, RESET, Connection
 
 if TYPE_CHECKING:
     from .loop import Loop
@@ -36,15 +36,14 @@ def tls_reader(loop: Loop) -> Reader:
             except OSError as error:
                 loop.lose(connection, RESET, error.strerror or str(error))
                 return
-            stream, arrived = connection.stream, now_ns()
+            stream = connection.stream
             if not piece or stream is None:
                 loop.lose(connection, EOF, "the server closed the connection")
                 return
-            loop.last_arrival = arrived
-            loop.unstamped += 1
+            loop.last_stamp = stamp = own_stamp(loop)
             if stream.rest:
                 piece, stream.rest = stream.rest + piece, b""
-            take(loop, connection, piece, arrived)
+            take(loop, connection, piece, stamp)
 
     return read
 
