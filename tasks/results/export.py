@@ -6,8 +6,10 @@ from pathlib import Path
 import polars as pl
 
 from tasks.results.folders import SweepFolder
-from tasks.results.schema import SUMMARY, polars_schema
+from tasks.results.records import Damaged
+from tasks.results.schema import METRICS, SUMMARY, polars_schema
 from tasks.results.store import sweep_ids
+from tasks.results.tables import scan_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,12 +32,9 @@ def scan_summary(store: Path) -> Scan:
         if not path.exists():
             continue
         try:
-            frame = pl.scan_parquet(path)
-            frame.collect_schema()
-        except (OSError, pl.exceptions.PolarsError) as error:
+            frames.append(scan_table(path, (*SUMMARY, *METRICS)))
+        except Damaged as error:
             warnings.append(f"{path}: damaged, left out: {error}")
-        else:
-            frames.append(frame)
     if not frames:
         return Scan(pl.LazyFrame(schema=polars_schema(SUMMARY)), tuple(warnings))
     return Scan(pl.concat(_one_schema(frames), how="diagonal_relaxed"), tuple(warnings))

@@ -11,6 +11,9 @@ from tasks.domain.errors import SweepError
 PARTIAL = ".partial"
 """The ending of a file that is being written; one that stays was left by an interrupted write."""
 
+DAMAGED = ".damaged"
+"""The ending of a file that could not be read when another was to take its place."""
+
 _WAYS_OUT = {
     errno.ENOSPC: "the disk is full: free some space, then resume the sweep",
     errno.EDQUOT: "the disk quota is used up: free some space, then resume the sweep",

@@ -7,12 +7,13 @@ from pathlib import Path
 import polars as pl
 
 from tasks.domain.configuration import Attempt, TrialResult, Value
-from tasks.domain.measurement import LevelResult, RequestRecord
+from tasks.domain.measurement import LevelResult
 from tasks.results.attempts import measured_attempt
-from tasks.results.files import replacing
+from tasks.results.files import DAMAGED, replacing
 from tasks.results.folders import SweepFolder
-from tasks.results.records import SweepRecord
+from tasks.results.records import Damaged, SweepRecord
 from tasks.results.schema import AXIS, METRICS, REQUESTS, SUMMARY, polars_schema
+from tasks.results.tables import scan_table, write_table
 
 _RUN = ("workload", "level", "repeat")
 """What names one run of one level within a trial."""
@@ -30,26 +31,43 @@ def save_requests(folder: SweepFolder, result: TrialResult) -> None:
         return
     path = folder.requests(result.trial.trial_id)
     frame = requests_frame(fresh)
-    frames = [frame.lazy()]
-    if path.exists():
-        runs = frame.select(_RUN).unique().lazy()
-        kept = pl.scan_parquet(path).join(runs, on=_RUN, how="anti", maintain_order="left")
-        frames = [kept, *frames]
+    runs = frame.select(_RUN).unique().lazy()
+    kept = [
+        earlier.join(runs, on=_RUN, how="anti", maintain_order="left") for earlier in _earlier(path)
+    ]
     with replacing(path) as partial:
-        _sink(pl.concat(frames), partial)
+        write_table(pl.concat([*kept, frame.lazy()]), partial)
+
+
+def _earlier(path: Path) -> Iterator[pl.LazyFrame]:
+    """Scan what a trial has already; a file that can't be read is put aside, not overwritten."""
+    if path.exists():
+        try:
+            yield scan_table(path, REQUESTS)
+        except Damaged:
+            path.replace(path.with_name(path.name + DAMAGED))
 
 
 def save_summary(folder: SweepFolder, record: SweepRecord, trials: Sequence[TrialResult]) -> None:
     """Write summary.parquet anew from all trials: small, and it can't drift from trial.json."""
     frame = summary_frame(record, trials)
     with replacing(folder.summary) as partial:
-        _sink(frame.lazy(), partial)
+        write_table(frame.lazy(), partial)
 
 
 def requests_frame(levels: Iterable[LevelResult]) -> pl.DataFrame:
-    """Lay out requests a row each."""
-    rows = [_request_row(level, record) for level in levels for record in level.records]
-    return pl.DataFrame(rows, schema=polars_schema(REQUESTS), orient="row")
+    """Lay out requests a row each; by column, since the chunks of a row are a hundred values."""
+    rows = [(level, record) for level in levels for record in level.records]
+    return pl.DataFrame(
+        [
+            pl.Series(
+                name,
+                [getattr(level if name in _RUN else record, name) for level, record in rows],
+                kind,
+            )
+            for name, kind in polars_schema(REQUESTS).items()
+        ]
+    )
 
 
 def summary_frame(record: SweepRecord, trials: Sequence[TrialResult]) -> pl.DataFrame:
@@ -63,28 +81,13 @@ def summary_frame(record: SweepRecord, trials: Sequence[TrialResult]) -> pl.Data
     return pl.DataFrame(rows, schema=schema, orient="row", strict=False)
 
 
-def _sink(frame: pl.LazyFrame, path: Path) -> None:
-    """Write Parquet; what the system refuses is an OSError, however Polars calls it."""
-    try:
-        frame.sink_parquet(path, compression="zstd")
-    except pl.exceptions.ComputeError as error:
-        raise OSError(None, str(error)) from error
-
-
-def _request_row(level: LevelResult, record: RequestRecord) -> tuple[object, ...]:
-    named = {"workload": level.workload, "level": level.level, "repeat": level.repeat}
-    return tuple(
-        named[column.name] if column.name in named else getattr(record, column.name)
-        for column in REQUESTS
-    )
-
-
 def _summary_row(record: SweepRecord, result: TrialResult, level: LevelResult) -> _Row:
     attempt = measured_attempt(result, level.repeat)
     return {
         "sweep_id": record.sweep_id,
         "sweep": record.sweep.name,
         "host": record.sweep.host,
+        "imported_from": record.imported_from or None,
         **dict(_trial_values(result)),
         **dict(_attempt_values(attempt)),
         "workload": level.workload,

@@ -18,10 +18,11 @@ from tasks.domain.errors import InputError
 from tasks.domain.measurement import Validity
 from tasks.results.cells import Cell
 from tasks.results.folders import SweepFolder, slug
-from tasks.results.records import SweepRecord, SweepState
-from tasks.results.schema import AXIS
+from tasks.results.records import Damaged, SweepRecord, SweepState
+from tasks.results.schema import AXIS, SUMMARY
 from tasks.results.shifts import Floats
 from tasks.results.store import load_sweep_record, sweep_ids
+from tasks.results.tables import readable, scan_table
 
 MOST_NIGHTS = 90
 """How far back the noise is learned."""
@@ -97,8 +98,9 @@ def read_board(store: Path, nights: Sequence[SweepRecord], metrics: Sequence[str
     for night in nights:
         path = SweepFolder(store, night.sweep_id).summary
         try:
-            rows.append(dict(_night(path, night.sweep, metrics)) if path.exists() else {})
-        except (OSError, pl.exceptions.PolarsError) as error:
+            with readable():
+                rows.append(dict(_night(path, night.sweep, metrics)) if path.exists() else {})
+        except Damaged as error:
             warnings.append(f"{path}: damaged, left out: {error}")
             rows.append({})
     series = tuple(dict.fromkeys(each for row in rows for each in row))
@@ -109,7 +111,7 @@ def read_board(store: Path, nights: Sequence[SweepRecord], metrics: Sequence[str
 
 def _night(path: Path, sweep: Sweep, metrics: Sequence[str]) -> Iterator[tuple[Series, float]]:
     loads = _loads(sweep)
-    scan = pl.scan_parquet(path)
+    scan = scan_table(path, SUMMARY)
     written = scan.collect_schema().names()
     measured = [name for name in dict.fromkeys(metrics) if name in written]
     axes = [name for name in written if name.startswith(AXIS)]

@@ -16,8 +16,12 @@ from tasks.domain.facts import StackReport
 
 _T = TypeVar("_T")
 
-SCHEMA_VERSION = 1
-"""The layout of sweep.json and trial.json; raised when an older reader would misread them."""
+SCHEMA_VERSION = 2
+"""The layout of a sweep's files; raised when an older reader would misread them.
+
+2: results may be imported (`imported_from`), and Parquet files tell their layout. A sweep of an
+older layout is read as it is, by the defaults of what it lacks; nothing rewrites it.
+"""
 
 _RECORDS = {"levels": {"__all__": {"records"}}}
 """The requests of a level go to requests.parquet, not into JSON."""
@@ -40,7 +44,8 @@ class SweepRecord:
     """The content of sweep.json: what was asked for, where, with what, and the state.
 
     Times are UTC seconds since the epoch; `ended_at` is None while the sweep runs. `flow_run` is
-    the id of the Prefect flow run that ran it last.
+    the id of the Prefect flow run that ran it last. `imported_from` names the files of another
+    tool where this wasn't measured here.
     """
 
     sweep_id: str
@@ -53,6 +58,7 @@ class SweepRecord:
     flow_run: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     stacks: tuple[StackReport, ...] = ()
+    imported_from: str = ""
     schema_version: int = SCHEMA_VERSION
 
 
@@ -74,6 +80,15 @@ class Damaged(Exception):
     """A file of the store doesn't hold what its name promises; says why in one line."""
 
 
+def newer_layout(version: int) -> None:
+    """Refuse a layout that is newer than this program; raises `Damaged`."""
+    if version > SCHEMA_VERSION:
+        raise Damaged(
+            f"written by a newer sglang-sweep (layout {version}, this one reads up to "
+            f"{SCHEMA_VERSION}): update it"
+        )
+
+
 def dump_record(record: SweepRecord) -> bytes:
     """Write sweep.json's content."""
     content = _sweep_record().dump_python(
@@ -81,6 +96,7 @@ def dump_record(record: SweepRecord) -> bytes:
     )
     # Durations in JSON mode are rounded to what a person reads; the store keeps them exactly.
     content["sweep"] = record.sweep.model_dump()
+    content["schema_version"] = SCHEMA_VERSION
     return _to_json(content)
 
 
@@ -142,9 +158,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401 - any JSON value
 def _read(adapter: TypeAdapter[_T], content: bytes) -> _T:
     try:
         parsed = json.loads(content)
-        version = parsed.get("schema_version", 0)
-        if version > SCHEMA_VERSION:
-            raise Damaged(f"written by a newer version (layout {version}, ours {SCHEMA_VERSION})")
+        newer_layout(parsed.get("schema_version", 1))
         return adapter.validate_python(parsed)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False)[0]

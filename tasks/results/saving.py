@@ -18,6 +18,7 @@ from tasks.results.frames import requests_frame, save_requests, save_summary
 from tasks.results.records import dump_trial
 from tasks.results.schema import GPU, polars_schema
 from tasks.results.store import load_sweep_record, load_trials
+from tasks.results.tables import write_table
 
 
 def save_trial(folder: SweepFolder, result: TrialResult) -> TrialResult:
@@ -47,7 +48,7 @@ def without_records(result: TrialResult) -> TrialResult:
 def save_levels(path: Path, levels: Sequence[LevelResult]) -> None:
     """Write every request of some runs to a Parquet file, as requests.parquet has them."""
     with replacing(path) as partial:
-        requests_frame(levels).write_parquet(partial)
+        write_table(requests_frame(levels).lazy(), partial)
 
 
 def save_gpu(folder: SweepFolder, trial_id: str, number: int, samples: Sequence[GpuSample]) -> None:
@@ -56,4 +57,4 @@ def save_gpu(folder: SweepFolder, trial_id: str, number: int, samples: Sequence[
         return
     frame = pl.DataFrame([asdict(sample) for sample in samples], schema=polars_schema(GPU))
     with replacing(folder.attempt(trial_id, number) / "gpu.parquet") as partial:
-        frame.write_parquet(partial)
+        write_table(frame.lazy(), partial)

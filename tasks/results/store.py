@@ -15,7 +15,7 @@ from settings.sweep import Sweep
 from tasks.domain.configuration import TrialResult
 from tasks.domain.errors import InputError
 from tasks.domain.facts import StackReport
-from tasks.results.files import PARTIAL, StoreError, write_whole
+from tasks.results.files import DAMAGED, PARTIAL, StoreError, write_whole
 from tasks.results.folders import SweepFolder, new_sweep_id
 from tasks.results.records import (
     Damaged,
@@ -106,6 +106,7 @@ def load_sweep(store: Path, name: str) -> StoredSweep:
     folder = find_sweep(store, name)
     record = load_sweep_record(folder)
     trials, warnings = load_trials(folder)
+    warnings += _put_aside(folder)
     if record.state is not SweepState.RUNNING:
         warnings += _unfinished(folder)
     return StoredSweep(record, trials, warnings)
@@ -211,6 +212,12 @@ def _update(folder: SweepFolder, **changes: object) -> None:
 def _first_launch(result: TrialResult) -> tuple[float, str]:
     first = min((attempt.started_at for attempt in result.attempts), default=float("inf"))
     return first, result.trial.trial_id
+
+
+def _put_aside(folder: SweepFolder) -> tuple[str, ...]:
+    """Name files that could not be read when more was to be added to them."""
+    found = sorted(folder.trials.glob(f"*/*{DAMAGED}"))
+    return tuple(f"{path}: was damaged and put aside; its requests are missing" for path in found)
 
 
 def _unfinished(folder: SweepFolder) -> tuple[str, ...]:

@@ -177,7 +177,7 @@ def test_a_damaged_trial_is_named_and_the_others_are_read(folder: SweepFolder):
     ("content", "said"),
     [
         (b"[]", "no JSON object"),
-        (b'{"schema_version": 99}', "newer version"),
+        (b'{"schema_version": 99}', "newer sglang-sweep (layout 99"),
         (b'{"schema_version": 1, "verdict": "measured"}', "trial: Field required"),
         (b"\xff\xfe", "no JSON object"),
         (b"", "no JSON object"),

@@ -1,0 +1,97 @@
+"""The metrics of every run, worked out anew from the raw requests in the store.
+
+What stands in trial.json was computed from the same requests by the same formulas when they had
+just been measured; so this tells whether the two still belong together, and what a metric that is
+newer than a sweep would have been that night.
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from settings.workload import Slo
+from tasks.domain.measurement import RequestOutcome
+from tasks.domain.metrics import FREE, UNKNOWN, Requests, Times, metrics_of
+from tasks.results.records import Damaged
+from tasks.results.schema import REQUESTS
+from tasks.results.tables import readable, scan_table
+
+_RUN = ("workload", "level", "repeat")
+_COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "verify_steps")
+_TIMES = ("intended_ns", "sent_ns", "end_ns", "first_text_ns")
+_CHUNKS = ("arrival_ns", "cumulative_tokens")
+_READ = (*_RUN, "warmup", "outcome", *_TIMES, *_COUNTS, *_CHUNKS)
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One run of one level, as its requests tell it."""
+
+    workload: str
+    level: str
+    repeat: int
+    metrics: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Recount:
+    """The runs of one requests.parquet; `fault` says why it could not be read, if so."""
+
+    path: Path
+    runs: tuple[Run, ...] = ()
+    fault: str = ""
+
+
+def recount(paths: Sequence[Path], slos: Mapping[str, Slo] | None = None) -> Iterator[Recount]:
+    """Work the runs of each requests.parquet out, in the order of the paths.
+
+    `slos` are the bounds of the workloads by their names. At any time as many files are in memory
+    as there are cores, and one more.
+    """
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        yield from pool.map(lambda path: _recount(path, slos or {}), paths)
+
+
+def _recount(path: Path, slos: Mapping[str, Slo]) -> Recount:
+    try:
+        with readable():
+            return Recount(path, tuple(_runs(path, slos)))
+    except Damaged as error:
+        return Recount(path, fault=f"{path}: damaged, left out: {error}")
+
+
+def _runs(path: Path, slos: Mapping[str, Slo]) -> Iterator[Run]:
+    for rows in _by_run(scan_table(path, REQUESTS).select(_READ).collect()):
+        workload, level, repeat = rows.select(_RUN).row(0)
+        measured = rows.filter(~pl.col("warmup"))
+        slots = int(level[1:]) if level.startswith("c") else None
+        metrics = metrics_of(_columns(measured), slots, slo=slos.get(workload, FREE))
+        yield Run(workload, level, repeat, metrics)
+
+
+def _by_run(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
+    """Cut a file into its runs, whose rows stand together: a cut copies nothing."""
+    runs = frame.select(_RUN).with_row_index("at").group_by(_RUN, maintain_order=True)
+    for at, count in runs.agg(pl.col("at").min(), pl.len()).select("at", "len").iter_rows():
+        yield frame.slice(at, count)
+
+
+def _columns(rows: pl.DataFrame) -> Requests:
+    lengths = rows["arrival_ns"].list.len().fill_null(0).to_numpy().astype(np.int64)
+    having = rows.filter(lengths > 0) if not lengths.all() else rows
+    return Requests(
+        **{name: _filled(rows[name], 0) for name in _TIMES},
+        **{name: _filled(rows[name], UNKNOWN) for name in _COUNTS},
+        finished=(rows["outcome"] == RequestOutcome.FINISHED.value).to_numpy(),
+        lengths=lengths,
+        **{name: having[name].explode().to_numpy() for name in _CHUNKS},
+    )
+
+
+def _filled(values: pl.Series, missing: int) -> Times:
+    return values.fill_null(missing).to_numpy()
