@@ -188,8 +188,9 @@ def _side(name: str, folder: Path, requests: int) -> None:
     began = time.perf_counter()
     found = {"ours": ours, "duckdb": duckdb}[name](paths)
     took = time.perf_counter() - began
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    print(json.dumps({"took_s": took, "peak_bytes": peak, "found": found}))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    cpu, peak = used.ru_utime + used.ru_stime, used.ru_maxrss * 1024
+    print(json.dumps({"took_s": took, "cpu_s": cpu, "peak_bytes": peak, "found": found}))
 
 
 def main() -> None:
@@ -215,8 +216,9 @@ def main() -> None:
             command += ["--folder", str(asked.folder), "--requests", str(asked.requests)]
             said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
             results[side] = json.loads(said)
-            took, peak = results[side]["took_s"], results[side]["peak_bytes"]
-            print(f"{side:8} {took:7.2f} s, {peak / 1e9:.2f} GB at most", flush=True)
+            took, cpu, peak = (results[side][key] for key in ("took_s", "cpu_s", "peak_bytes"))
+            memory = f"{peak / 1e9:.2f} GB at most"
+            print(f"{side:8} {took:7.2f} s, {cpu:7.2f} s of CPU, {memory}", flush=True)
     count = _agree(results["ours"]["found"], results["duckdb"]["found"])
     print(f"{count:,} figures agree to 9 digits")
 

@@ -1,6 +1,7 @@
-"""`compare`, `report`, `history`, `gc`, `settings`: what is known."""
+"""`compare`, `report`, `history`, `gc`, `export`, `import`, `recount`, `settings`."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -92,6 +93,73 @@ def gc(
     from flows.commands.gc import collect
 
     collect(older_than, keep, out, yes=yes)
+
+
+@app.command
+def export(
+    sweep_id: str = "latest",
+    *,
+    format: Literal["bench-serving", "vllm", "aiperf", "csv"] = "bench-serving",
+    to: Path,
+    details: Annotated[bool, Parameter(negative=())] = False,
+) -> None:
+    """Write every run of a sweep as another tool writes it.
+
+    Parameters
+    ----------
+    sweep_id
+        A sweep's id, the beginning of one, or latest.
+    format
+        bench-serving: JSON lines of sglang.bench_serving; vllm: a folder of vllm bench sweep;
+        aiperf: a folder with a profile_export_aiperf.json a run; csv: the summary as one table.
+    to
+        The file or folder to write; it mustn't exist.
+    details
+        With bench-serving: the lists of its --output-details, an item a request.
+    """
+    from flows.commands.exchange import export_sweep
+
+    export_sweep(sweep_id, format, to, out, details=details)
+
+
+@app.command(name="import")
+def import_results(
+    path: Annotated[tuple[Path, ...], Parameter(negative=())],
+    /,
+    *,
+    name: str | None = None,
+    workload: str | None = None,
+) -> None:
+    """Take results of sglang.bench_serving or vllm bench into the store, to compare with.
+
+    Nobody here saw those servers, so every run is suspect and never decides anything.
+
+    Parameters
+    ----------
+    path
+        JSON lines of bench_serving, JSON of vllm bench serve, folders of vllm bench sweep.
+    name
+        What the sweep is called in the store.
+    workload
+        What their workload is called: the name that yours has, to compare cell by cell.
+    """
+    from flows.commands.exchange import import_paths
+
+    import_paths(path, name, workload, out)
+
+
+@app.command
+def recount(sweep_id: str = "latest") -> int:
+    """Work a sweep's metrics out of its raw requests again, and name what differs.
+
+    Parameters
+    ----------
+    sweep_id
+        A sweep's id, the beginning of one, or latest.
+    """
+    from flows.commands.exchange import recount_sweep
+
+    return recount_sweep(sweep_id, out)
 
 
 @app.command(name="settings")

@@ -337,7 +337,8 @@ def _per_token(gaps: Values, tokens: Times) -> Values:
     """Split each gap evenly over the tokens that came after it."""
     if (tokens == 1).all():
         return gaps
-    return np.repeat(gaps / np.maximum(tokens, 1), tokens)
+    with np.errstate(divide="ignore", invalid="ignore"):  # no token: repeated not once
+        return np.repeat(gaps / tokens, tokens)
 
 
 def _statistics(name: str, values_ns: Values) -> dict[str, float]:
@@ -374,10 +375,13 @@ def _peaks(requests: Requests, chunks: Chunks) -> dict[str, float]:
 
 
 def _busiest(chunks: Chunks, start_ns: int) -> float:
+    """Sum the tokens of each second; a request's chunks of one second stand together."""
     if not chunks.times.size:
         return 0.0
-    seconds = np.maximum((chunks.times - start_ns) // int(_NS_PER_S), 0)
-    return float(np.bincount(seconds, weights=chunks.tokens).max())
+    seconds = (chunks.times - start_ns) // int(_NS_PER_S)
+    firsts = np.flatnonzero(np.concatenate(([True], seconds[1:] != seconds[:-1])))
+    tokens = np.add.reduceat(chunks.tokens, firsts)
+    return float(np.bincount(np.maximum(seconds[firsts], 0), weights=tokens).max())
 
 
 def _most_in_flight(requests: Requests) -> int:

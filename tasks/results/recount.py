@@ -5,6 +5,7 @@ just been measured; so this tells whether the two still belong together, and wha
 newer than a sweep would have been that night.
 """
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,8 @@ import polars as pl
 from settings.workload import Slo
 from tasks.domain.measurement import RequestOutcome
 from tasks.domain.metrics import FREE, UNKNOWN, Requests, Times, metrics_of
-from tasks.results.records import Damaged
+from tasks.results.folders import SweepFolder
+from tasks.results.records import Damaged, StoredSweep
 from tasks.results.schema import REQUESTS
 from tasks.results.tables import readable, scan_table
 
@@ -55,6 +57,51 @@ def recount(paths: Sequence[Path], slos: Mapping[str, Slo] | None = None) -> Ite
     """
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         yield from pool.map(lambda path: _recount(path, slos or {}), paths)
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """What a sweep's trial.json files say otherwise than its requests, a line a metric."""
+
+    runs: int
+    requests: int
+    differences: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+def disagreements(stored: StoredSweep, folder: SweepFolder) -> Disagreement:
+    """Hold what a sweep says against its raw requests.
+
+    Left out are metrics that the requests don't hold: the GPUs' energy, and the accept length
+    that only the server told.
+    """
+    slos = {workload.name: workload.slo for workload in stored.sweep.workloads}
+    trials = {folder.requests(r.trial.trial_id): r for r in stored.trials}
+    there = [path for path in trials if path.exists()]
+    gone = [path for path in trials if path not in there and trials[path].levels]
+    warnings = [f"{path}: no such file, its runs are not counted" for path in gone]
+    runs, requests, differences = 0, 0, []
+    for found in recount(there, slos):
+        if found.fault:
+            warnings.append(found.fault)
+        told = {(lv.workload, lv.level, lv.repeat): lv for lv in trials[found.path].levels}
+        for run in found.runs:
+            level = told.get((run.workload, run.level, run.repeat))
+            if level is not None:
+                name = f"{trials[found.path].trial.label}: {run.workload} {run.level} {run.repeat}"
+                differences += [f"{name}: {line}" for line in _differ(level.metrics, run.metrics)]
+                runs += 1
+                requests += round(run.metrics["completed"] + run.metrics["failed"])
+    return Disagreement(runs, requests, tuple(differences), tuple(warnings))
+
+
+def _differ(told: Mapping[str, float], counted: Mapping[str, float]) -> Iterator[str]:
+    for name, value in counted.items():
+        said = told.get(name)
+        if said is None:
+            yield f"{name} was not known, is {value:g}"
+        elif not math.isclose(said, value, rel_tol=1e-6, abs_tol=1e-9):
+            yield f"{name} was {said:g}, is {value:g}"
 
 
 def _recount(path: Path, slos: Mapping[str, Slo]) -> Recount:

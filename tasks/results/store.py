@@ -40,11 +40,17 @@ class Listing:
 
 
 def create_sweep(
-    store: Path, sweep: Sweep, *, now: float, versions: Mapping[str, str] | None = None
+    store: Path,
+    sweep: Sweep,
+    *,
+    now: float,
+    versions: Mapping[str, str] | None = None,
+    imported_from: str = "",
 ) -> SweepFolder:
     """Open a new sweep in state `running`; `now` is UTC seconds since the epoch.
 
-    `versions` are added to those of this program and its Python. Raises `StoreError`.
+    `versions` are added to those of this program and its Python; `imported_from` says whose
+    results these are, if not ours. Raises `StoreError`.
     """
     folder = _claim_folder(store, sweep.name, now)
     record = SweepRecord(
@@ -54,6 +60,7 @@ def create_sweep(
         started_at=now,
         updated_at=now,
         versions={**own_versions(), **(versions or {})},
+        imported_from=imported_from,
     )
     write_whole(folder.record, dump_record(record))
     return folder

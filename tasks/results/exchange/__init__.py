@@ -1,0 +1,1 @@
+"""Results in the words of other tools: what they write is read, and what they read is written."""
