@@ -6,7 +6,7 @@ import pytest
 
 from settings.metric_names import METRIC_NAMES
 from tasks.results.columns import page
-from tasks.results.schema import GPU, METRICS, REQUESTS, SUMMARY
+from tasks.results.schema import GPU, METRICS, REQUESTS, SUMMARY, Column
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "columns.md"
 
@@ -23,10 +23,28 @@ def test_names_are_unique_and_meanings_end(columns):
     assert all(column.meaning.endswith((".", "…")) for column in columns)
 
 
-def test_numbers_with_a_dimension_have_a_unit():
-    for column in METRICS:
-        if column.name.endswith(("_ms", "_s", "throughput", "_w", "_j")):
-            assert column.unit, column.name
+TABLES = {"requests": REQUESTS, "gpu": GPU, "summary": SUMMARY, "metrics": METRICS}
+EVERY = [(table, column) for table, columns in TABLES.items() for column in columns]
+
+
+@pytest.mark.parametrize(("table", "column"), EVERY, ids=lambda each: getattr(each, "name", each))
+def test_each_column_has_unit_formula_and_source(table: str, column: Column):
+    """What has no dimension is in units of 1; only text and yes-or-no have none."""
+    number = column.kind in ("Int64", "Float64", "List(Int64)")
+    assert bool(column.unit) is number
+    assert column.formula
+    assert "`" not in column.formula
+    assert column.source in ("sglang-sweep", "sglang.bench_serving")
+
+
+def test_names_tell_their_unit():
+    endings = {"_ms": "ms", "_ns": "ns", "_mib": "MiB", "_mhz": "MHz", "_w": "W", "_j": "J"}
+    for _, column in EVERY:
+        for ending, unit in endings.items():
+            if column.name.endswith(ending):
+                assert column.unit == unit, column.name
+        if column.name.endswith("throughput"):
+            assert column.unit in ("tokens/s", "1/s"), column.name
 
 
 def test_what_a_sweep_file_may_name_is_documented():
