@@ -1,13 +1,14 @@
 """Results as Polars frames, and the frames as Parquet files."""
 
 import json
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import polars as pl
 
 from tasks.domain.configuration import Attempt, TrialResult, Value
-from tasks.domain.measurement import LevelResult
+from tasks.domain.measurement import LevelResult, RequestRecord
 from tasks.results.attempts import measured_attempt
 from tasks.results.files import DAMAGED, replacing
 from tasks.results.folders import SweepFolder
@@ -59,15 +60,17 @@ def requests_frame(levels: Iterable[LevelResult]) -> pl.DataFrame:
     """Lay out requests a row each; by column, since the chunks of a row are a hundred values."""
     rows = [(level, record) for level in levels for record in level.records]
     return pl.DataFrame(
-        [
-            pl.Series(
-                name,
-                [getattr(level if name in _RUN else record, name) for level, record in rows],
-                kind,
-            )
-            for name, kind in polars_schema(REQUESTS).items()
-        ]
+        [_requests_column(name, kind, rows) for name, kind in polars_schema(REQUESTS).items()]
     )
+
+
+def _requests_column(
+    name: str, kind: pl.DataType, rows: Sequence[tuple[LevelResult, RequestRecord]]
+) -> pl.Series:
+    values = [getattr(level if name in _RUN else record, name) for level, record in rows]
+    if isinstance(kind, pl.List):  # Polars makes nothing of Python's own arrays
+        values = [value.tolist() if isinstance(value, array) else value for value in values]
+    return pl.Series(name, values, kind)
 
 
 def summary_frame(record: SweepRecord, trials: Sequence[TrialResult]) -> pl.DataFrame:

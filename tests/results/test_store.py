@@ -4,6 +4,7 @@ import os
 import resource
 import subprocess
 import sys
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -124,6 +125,18 @@ def test_requests_of_later_repeats_are_added(folder: SweepFolder):
     assert rows["cumulative_tokens"].to_list()[4] == [1, 2, 3, 4]
     assert rows["outcome"].unique().to_list() == ["finished"]
     assert rows["warmup"].to_list() == [True, False, False, True, False]
+
+
+def test_chunks_may_be_arrays(folder: SweepFolder):
+    wanted = factory.trial(cuda_graph_max_bs=128)
+    several = replace(factory.record(0), arrival_ns=array("q", [5, 9]), cumulative_tokens=(1, 2))
+    records = (several, factory.record(1, chunks=0))
+    save_trial(
+        folder, factory.measured(wanted, 1300, levels=(factory.level(1300, records=records),))
+    )
+    rows = pl.read_parquet(folder.requests(wanted.trial_id))
+    assert rows["arrival_ns"].to_list() == [[5, 9], []]
+    assert rows["cumulative_tokens"].to_list() == [[1, 2], []]
 
 
 def test_a_repeat_that_is_measured_again_replaces_its_requests(folder: SweepFolder):
