@@ -71,13 +71,17 @@ class Workload(Strict):
     name: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")
     """Names the workload in results and in the objective."""
 
-    dataset: Literal["random", "text", "shared-prefix", "file"] = "random"
+    dataset: Literal["random", "text", "shared-prefix", "file", "conversations"] = "random"
     """`random`: random token ids. `text`: real English, for what acceptance depends on.
-    `shared-prefix`: questions behind a few long prefixes. `file`: prompts of your own."""
+    `shared-prefix`: questions behind a few long prefixes. `file`: prompts of your own.
+    `conversations`: turns in order, each behind the earlier ones and their answers."""
 
     file: str | None = Field(default=None, min_length=1)
-    """Prompts for the dataset `file`: ShareGPT's JSON, or JSON lines with `prompt`, `messages` or
-    `conversations`."""
+    """Prompts for the dataset `file`, and for `conversations`: ShareGPT's JSON, or JSON lines with
+    `prompt`, `messages` or `conversations`, and perhaps `output_len` for that line."""
+
+    turns: int = Field(default=4, ge=1)
+    """Most turns of one of the `conversations`; each turn is one of the `requests`."""
 
     prefix_groups: int = Field(default=8, ge=1)
     """How many different prefixes `shared-prefix` has."""
@@ -127,18 +131,34 @@ class Workload(Strict):
                 raise ValueError(f".{name}: {list(levels)} names a level twice")
         if self.concurrency and self.arrivals != Arrivals():
             raise ValueError(".arrivals: means nothing without request_rate")
+        for slots in self.concurrency:
+            self._fill(slots)
+        return self
+
+    @model_validator(mode="after")
+    def _of_the_dataset(self) -> Self:
         if self.dataset == "file" and self.file is None:
             raise ValueError(".file: missing; the dataset file needs one")
-        if self.dataset != "file" and self.file is not None:
+        if self.dataset not in ("file", "conversations") and self.file is not None:
             raise ValueError(f".file: means nothing for the dataset {self.dataset}; say file")
-        for slots in self.concurrency:
-            in_flight = self.requests / math.ceil(self.requests / slots)
-            if in_flight < _LEAST_SHARE * slots:
-                raise ValueError(
-                    f".requests: {self.requests} at concurrency {slots} keep only {in_flight:.1f} "
-                    f"in flight on average; give a multiple of {slots}, or {5 * slots} and more"
-                )
+        if self.dataset == "conversations" and self.request_rate:
+            raise ValueError(
+                ".request_rate: conversations wait for their answers; give concurrency, "
+                "the number of conversations at a time"
+            )
         return self
+
+    def _fill(self, slots: int) -> None:
+        """Raise `ValueError` where a closed loop would leave many of its slots empty."""
+        each = self.turns if self.dataset == "conversations" else 1
+        cards = math.ceil(self.requests / each)
+        in_flight = cards / math.ceil(cards / slots)
+        if in_flight < _LEAST_SHARE * slots:
+            raise ValueError(
+                f".requests: {self.requests} at concurrency {slots} keep only {in_flight:.1f} "
+                f"in flight on average; give a multiple of {slots * each}, "
+                f"or {5 * slots * each} and more"
+            )
 
 
 class Load(Strict):

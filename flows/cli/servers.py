@@ -15,10 +15,11 @@ def bench(
     backend: Literal["sglang", "openai", "openai-chat"] = "sglang",
     engine: Literal["native", "sglang"] = "native",
     python: str = "python3",
-    dataset: Literal["random", "text", "shared-prefix", "file"] = "random",
+    dataset: Literal["random", "text", "shared-prefix", "file", "conversations"] = "random",
     file: Path | None = None,
     prefix_groups: int = 8,
     prefix_len: int = 1024,
+    turns: int = 4,
     input_len: int = 512,
     output_len: int = 128,
     concurrency: Annotated[tuple[int, ...], Parameter(negative=(), consume_multiple=True)] = (),
@@ -51,13 +52,16 @@ def bench(
     python
         The interpreter of that environment.
     dataset
-        Random token ids, real text, questions behind shared prefixes, or prompts of your own.
+        Random token ids, real text, questions behind shared prefixes, prompts of your own, or
+        conversations that feed the answers back.
     file
-        Prompts for the dataset file: ShareGPT's JSON, or JSON lines.
+        Prompts for the datasets file and conversations: ShareGPT's JSON, or JSON lines.
     prefix_groups
         Different prefixes of shared-prefix.
     prefix_len
         Length of each of them in tokens.
+    turns
+        Most turns of one of the conversations; each turn is a request.
     input_len
         Prompt length in tokens.
     output_len
@@ -110,6 +114,7 @@ def bench(
         "file": None if file is None else str(file),
         "prefix_groups": prefix_groups,
         "prefix_len": prefix_len,
+        "turns": turns,
         "input_len": input_len,
         "output_len": output_len,
         "requests": requests,

@@ -6,6 +6,7 @@
 - `shared-prefix`: questions behind a few prefixes, each of them ids or words as in `random`; the
   order of the groups is drawn. What the server's prefix cache is worth shows in `cached_tokens`.
 - `file`: the first prompt of each line of a file of one's own, in an order that is drawn.
+- `conversations`: turn after turn, with the answers fed back; from a file, or of English prose.
 - `text`: consecutive English sentences, for what random tokens would distort: the acceptance of
   speculative decoding, the routing of experts. Without the model's tokenizer the length is
   approximate; the server's own count stands in each record.
@@ -21,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from settings.workload import Workload
-from tasks.load.prompts import read_prompts
+from tasks.load.prompts import read_entries
 from tasks.load.request import Prompt
 from tasks.load.schedule import arrive
 from tasks.load.target import Backend
@@ -32,7 +33,7 @@ TOKENS_PER_WORD = 1.3
 DEFAULT_VOCAB_SIZE = 1000
 """Small enough for any model that generates text."""
 
-SHARING = ("shared-prefix", "file")
+SHARING = ("shared-prefix", "file", "conversations")
 """Datasets whose prompts may have beginnings in common, and so be found in a prefix cache."""
 
 _SPECIAL_SHARE = 0.05
@@ -41,12 +42,7 @@ _SPECIAL_SHARE = 0.05
 def make_prompts(
     workload: Workload, backend: Backend, vocab_size: int, source: random.Random, count: int
 ) -> list[Prompt]:
-    """Draw `count` prompts of about `workload.input_len` tokens.
-
-    Raises `InputError` where the dataset's file can't be read.
-    """
-    if workload.dataset == "file":
-        return _from_file(Path(workload.file or ""), source, count)
+    """Draw `count` prompts of about `workload.input_len` tokens, of a dataset without a file."""
     if workload.dataset == "text":
         return [passage(workload.input_len, source) for _ in range(count)]
 
@@ -69,7 +65,7 @@ def check_files(workload: Workload) -> None:
     """
     source = random.Random(0)
     if workload.file is not None:
-        read_prompts(Path(workload.file))
+        read_entries(Path(workload.file))
     for rate_per_s in workload.request_rate[:1]:
         arrive(workload.arrivals, rate_per_s, workload.requests, source)
 
@@ -78,15 +74,6 @@ def _joined(prefix: Prompt, question: Prompt) -> Prompt:
     if isinstance(prefix, str) or isinstance(question, str):
         return f"{prefix} {question}"
     return prefix + question
-
-
-def _from_file(path: Path, source: random.Random, count: int) -> list[Prompt]:
-    """Draw prompts from a file, none twice before all were drawn."""
-    prompts = read_prompts(path)
-    drawn: list[Prompt] = []
-    while len(drawn) < count:
-        drawn += source.sample(prompts, len(prompts))
-    return drawn[:count]
 
 
 def ordinary_ids(vocab_size: int) -> range:

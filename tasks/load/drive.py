@@ -8,6 +8,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from tasks.domain.measurement import RequestOutcome, RequestRecord
 from tasks.load.captured import Captured, read_captured
 from tasks.load.metrics import duration_of, output_tokens
@@ -93,11 +95,12 @@ def plan_jobs(plan: Plan, folder: Path) -> list[Job]:
             tls=plan.target.tls,
             schedule=schedule,
             indices=indices,
-            requests=plan.requests[indices.start :: indices.step],
+            requests=[plan.requests[index] for index in indices],
             preconnect=spare if schedule.paced else schedule.slots,
             timeout_s=plan.timeout_s,
             path=folder / f"streams-{number}",
-            plain=PLAIN[plan.target.backend],
+            # An answer that is fed back is needed whole.
+            plain=None if schedule.after else PLAIN[plan.target.backend],
         )
         for number, (schedule, indices) in enumerate(share(plan.schedule, plan.processes))
     ]
@@ -193,7 +196,7 @@ def progress_of(plan: Plan, workers: Sequence[Teller]) -> LoadProgress:
         return sum(worker.progress.get(name, 0) for worker in workers)
 
     done, done_reads = total("done"), total("done_reads")
-    tokens = (done - total("failed")) * plan.asked.output_len
+    tokens = (done - total("failed")) * float(np.mean(plan.asked.output_lens))
     per_read = tokens / done_reads if tokens and done_reads else 1.0
     tokens_so_far = tokens + per_read * (total("reads") - done_reads)
     elapsed_s = max((worker.progress.get("elapsed_s", 0.0) for worker in workers), default=0.0)

@@ -12,6 +12,7 @@ Each request is in exactly one class:
 """
 
 from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.domain.measurement import RequestOutcome, RequestRecord
@@ -32,10 +33,10 @@ _WITHOUT_ANSWER = {
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What the requests of a load have in common."""
+    """What was asked of the requests of a load; `output_lens` has an entry a request."""
 
     backend: Backend
-    output_len: int
+    output_lens: Sequence[int]
     paced: bool
     warmup: bool = False
 
@@ -66,7 +67,7 @@ def to_record(captured: Captured, asked: Asked) -> RequestRecord:
         completion_tokens=trace.completion_tokens,
         cached_tokens=trace.cached_tokens,
         verify_steps=trace.verify_steps,
-        requested_tokens=asked.output_len,
+        requested_tokens=asked.output_lens[captured.index],
         finish_reason=trace.finish_reason,
         http_status=response.status,
         error=error,

@@ -4,8 +4,8 @@ import random
 from dataclasses import dataclass, replace
 
 from settings.workload import Workload
-from tasks.load.datasets import make_prompts
 from tasks.load.parse import Asked
+from tasks.load.questions import make_questions, predecessors
 from tasks.load.request import encode_request
 from tasks.load.schedule import Schedule, plan_schedule
 from tasks.load.target import Level, Target
@@ -45,14 +45,16 @@ def plan_load(
         raise ValueError("the vocabulary's size must be known before prompts are drawn")
     schedule = plan_schedule(level, workload.requests, source, workload.arrivals)
     target = replace(target, extra={**target.extra, **workload.extra})
-    prompts = make_prompts(workload, target.backend, vocab_size, source, workload.requests)
+    questions = make_questions(workload, target.backend, vocab_size, source)
     return Plan(
         target=target,
-        schedule=schedule,
-        requests=tuple(encode_request(target, prompt, workload.output_len) for prompt in prompts),
+        schedule=replace(schedule, after=predecessors(questions)),
+        requests=tuple(
+            encode_request(target, each.prompt, each.output_len, each.before) for each in questions
+        ),
         processes=processes or processes_for(schedule.slots, level.request_rate),
         timeout_s=workload.request_timeout,
-        asked=Asked(target.backend, workload.output_len, schedule.paced),
+        asked=Asked(target.backend, tuple(each.output_len for each in questions), schedule.paced),
     )
 
 

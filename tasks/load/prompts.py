@@ -1,5 +1,6 @@
 """Prompts from a file of one's own: ShareGPT's JSON, or JSON lines."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,21 +11,29 @@ from tasks.domain.errors import InputError
 _PEOPLE = ("human", "user")
 
 
-def read_prompts(path: Path) -> list[str]:
-    """Read the first prompt of each entry, in the order of the file.
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a person said, turn by turn; how many tokens each answer shall have, if it says so."""
+
+    turns: tuple[str, ...]
+    output_len: int | None = None
+
+
+def read_entries(path: Path) -> list[Entry]:
+    """Read what each entry of a file asks, in the order of the file.
 
     An entry is a text, or an object with `prompt`, with `messages` (OpenAI's) or `conversations`
-    (ShareGPT's); the file is a JSON array of them, or has one a line. Raises `InputError`, which
-    names the first entry that is neither.
+    (ShareGPT's), and perhaps with `output_len`; the file is a JSON array of them, or has one a
+    line. Raises `InputError`, which names the first entry that is neither.
     """
     try:
         content = path.read_bytes()
     except OSError as error:
         raise InputError("file", [f"{path}: {error.strerror or error}"]) from error
-    prompts = [_prompt(path, place, entry) for place, entry in _entries(path, content)]
-    if not prompts:
+    found = [_entry(path, place, entry) for place, entry in _entries(path, content)]
+    if not found:
         raise InputError("file", [f"{path}: holds no prompt"])
-    return prompts
+    return found
 
 
 def _entries(path: Path, content: bytes) -> list[tuple[str, Any]]:
@@ -43,16 +52,20 @@ def _load(path: Path, place: str, text: bytes) -> Any:  # noqa: ANN401 - whateve
         raise InputError("file", [f"{path}, {place}: not JSON: {error}"]) from error
 
 
-def _prompt(path: Path, place: str, entry: object) -> str:
+def _entry(path: Path, place: str, entry: object) -> Entry:
+    length = entry.get("output_len") if isinstance(entry, dict) else None
+    if length is not None and (type(length) is not int or length < 1):
+        fault = f"{path}, {place}: output_len {length!r} is not a number of tokens"
+        raise InputError("file", [fault])
     match entry:
         case str() if entry:
-            return entry
+            return Entry((entry,))
         case {"prompt": str(prompt)} if prompt:
-            return prompt
+            return Entry((prompt,), length)
         case {"messages": [*turns]} | {"conversations": [*turns]} | {"conversation": [*turns]}:
-            said = [text for turn in turns if (text := _said(turn))]
+            said = tuple(text for turn in turns if (text := _said(turn)))
             if said:
-                return said[0]
+                return Entry(said, length)
     known = "a text, `prompt`, `messages` or `conversations` with a first prompt"
     raise InputError("file", [f"{path}, {place}: expected {known}"])
 

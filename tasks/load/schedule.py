@@ -20,12 +20,22 @@ class Schedule:
 
     `due_ns` has an entry a request. In the closed loop (`paced` is False) they are all 0: a
     request goes out as soon as one of the `slots` is free. In the open loop any number may be in
-    flight (`slots` is 0).
+    flight (`slots` is 0). `after` says which request each one follows, as soon as that one has
+    been answered, or -1; it is empty where none does.
     """
 
     due_ns: tuple[int, ...]
     paced: bool
     slots: int
+    after: tuple[int, ...] = ()
+
+    @property
+    def begins(self) -> tuple[int, ...]:
+        """For each request the one that its conversation begins with."""
+        begins: list[int] = []
+        for number, before in enumerate(self.after or (-1,) * len(self.due_ns)):
+            begins.append(number if before < 0 else begins[before])
+        return tuple(begins)
 
 
 def plan_schedule(
@@ -132,18 +142,22 @@ def _summed(gaps_s: Iterable[float]) -> tuple[int, ...]:
     return tuple(times)
 
 
-def share(schedule: Schedule, processes: int) -> list[tuple[Schedule, range]]:
+def share(schedule: Schedule, processes: int) -> list[tuple[Schedule, list[int]]]:
     """Deal the requests out to processes like cards: schedules and the requests' numbers.
 
-    The slots are dealt the same way, so the processes together keep the concurrency asked for.
+    The slots are dealt the same way, so the processes together keep the concurrency asked for. A
+    conversation is one card.
     """
-    count = len(schedule.due_ns)
+    begins = schedule.begins
+    cards = {begin: number for number, begin in enumerate(dict.fromkeys(begins))}
     if not schedule.paced:
         processes = min(processes, schedule.slots)
+    processes = min(processes, len(cards))
     hands = []
-    for number in range(min(processes, count)):
-        indices = range(number, count, processes)
+    for number in range(processes):
+        indices = [i for i, begin in enumerate(begins) if cards[begin] % processes == number]
         slots = len(range(number, schedule.slots, processes))
-        due_ns = schedule.due_ns[number::processes]
-        hands.append((Schedule(due_ns, schedule.paced, slots), indices))
+        due_ns = tuple(schedule.due_ns[i] for i in indices)
+        after = tuple(schedule.after[i] for i in indices) if schedule.after else ()
+        hands.append((Schedule(due_ns, schedule.paced, slots, after), indices))
     return hands

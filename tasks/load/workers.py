@@ -20,6 +20,9 @@ from tasks.load.schedule import Schedule
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from capture.program import main; main()"
 _PACKAGES = Path(__file__).parent
 _START_NS = 20_000_000
+CONNECT_S = 10.0
+"""How long a connection may take, its TLS handshake included."""
+
 _LINE_LIMIT = 1 << 20
 _STREAMS_PER_PROCESS = 256
 _REQUESTS_PER_S_PER_PROCESS = 500
@@ -58,8 +61,10 @@ class Job:
             "slots": self.schedule.slots,
             "preconnect": self.preconnect,
             "timeout_s": self.timeout_s,
+            "connect_s": CONNECT_S,
             "path": str(self.path),
             "plain": self.plain,
+            "after": self.schedule.after,
             "requests": list(zip(self.indices, self.schedule.due_ns, sizes, strict=True)),
         }
         text = json.dumps(head).encode()

@@ -85,6 +85,7 @@ def capture(tmp_path, pieces: list[bytes], plain=None):
             "slots": 1,
             "preconnect": 1,
             "timeout_s": 10,
+            "connect_s": 10,
             "plain": plain,
         }
         loop = Loop(job, deque(), out)
@@ -106,7 +107,7 @@ def capture(tmp_path, pieces: list[bytes], plain=None):
 
 def told(captured, backend: str):
     """What a record says, without its times."""
-    record = to_record(captured, Asked(backend, 9, paced=False))
+    record = to_record(captured, Asked(backend, (9,), paced=False))
     return (
         record.outcome,
         record.error,
@@ -132,7 +133,7 @@ def test_most_of_an_answer_is_kept_as_counts(dialect, spaced, tmp_path):
     assert len(captured.counts) == 38  # all but the first and the last
     assert len(captured.raw) + 20 * len(captured.counts) < len(plain.raw)
     assert told(captured, backend) == told(plain, backend)
-    record = to_record(captured, Asked(backend, 40, paced=False))
+    record = to_record(captured, Asked(backend, (40,), paced=False))
     assert record.outcome is RequestOutcome.FINISHED
     assert tuple(record.cumulative_tokens) == tuple(range(1, 41))
 
@@ -145,7 +146,7 @@ def test_the_first_text_is_found_among_what_is_kept_whole(dialect, silent, tmp_p
     pieces = [part + b"\n\n\r\n" for part in whole.split(b"\n\n\r\n")]
     pieces[-1] = LAST_CHUNK[2:]
     captured, _ = capture(tmp_path, pieces, PLAIN[backend])
-    record = to_record(captured, Asked(backend, 9, paced=False))
+    record = to_record(captured, Asked(backend, (9,), paced=False))
     assert record.first_text_ns == record.arrival_ns[silent]
 
 
@@ -244,7 +245,7 @@ def test_the_layout_of_the_file_is_its_headers():
 )
 def test_reads_gather_for_less_than_the_gap_between_tokens(reads, in_flight, unstamped, nap_ns):
     job = {"host": "127.0.0.1", "port": 9, "paced": False, "slots": 1}
-    loop = Loop({**job, "preconnect": 0, "timeout_s": 1}, deque(), io.BytesIO())
+    loop = Loop({**job, "preconnect": 0, "timeout_s": 1, "connect_s": 1}, deque(), io.BytesIO())
     loop.done_reads, loop.in_flight, loop.unstamped = reads, in_flight, unstamped
     loop.plan_nap()
     assert loop.nap == nap_ns

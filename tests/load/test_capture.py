@@ -1,8 +1,10 @@
 """The capture program itself, as a program, against a real server."""
 
 import asyncio
+import contextlib
 import json
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -39,6 +41,7 @@ class Program:
             "slots": 1,
             "preconnect": 1,
             "timeout_s": 5.0,
+            "connect_s": 5.0,
             "path": str(path),
         }
         requests = [[number, due_ns[number], len(request)] for number in range(count)]
@@ -192,6 +195,23 @@ async def test_a_server_that_refuses_stops_the_load(tmp_path):
     assert {stream.error for stream in streams} == {"Connection refused"}
     assert len(streams) <= 2
     assert facts["unsent"] == 50 - len(streams)
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_connection_that_never_comes_about_stops_the_load(tmp_path, tls):
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as deaf, contextlib.ExitStack() as full:
+        if not tls:  # connections beyond the backlog are never answered; TLS is never greeted
+            for _ in range(2):
+                waiting = full.enter_context(socket.socket())
+                waiting.setblocking(False)
+                waiting.connect_ex(deaf.getsockname())
+        job = {"count": 9, "preconnect": 0, "connect_s": 0.1, "tls": tls}
+        async with Program(tmp_path / "streams", deaf.getsockname()[1], **job) as program:
+            program.go()
+            facts, streams = await program.end()
+    assert [stream.error for stream in streams] == ["no connection within 0.1 s"]
+    assert {stream.ending for stream in streams} == {endings.REFUSED}
+    assert (facts["stopped"], facts["unsent"]) == ("refused", 8)
 
 
 async def test_a_server_that_dies_is_noticed_at_once(tmp_path):

@@ -1,3 +1,4 @@
+import json
 import random
 
 import pytest
@@ -12,7 +13,8 @@ from tasks.load.datasets import (
     vocabulary,
 )
 from tasks.load.plan import source_of
-from tasks.load.prompts import read_prompts
+from tasks.load.prompts import read_entries
+from tasks.load.questions import Question, make_questions, predecessors
 from tasks.load.target import Level
 
 
@@ -22,6 +24,10 @@ def workload(**changes) -> Workload:
 
 def draw(what: Workload, backend="sglang", seed=1, count=8):
     return make_prompts(what, backend, 32_000, random.Random(seed), count)
+
+
+def ask(what: Workload, backend="sglang") -> list[Question]:
+    return make_questions(what, backend, 32_000, random.Random(1))
 
 
 def test_random_prompts_have_exactly_the_length_asked_for():
@@ -115,9 +121,9 @@ LINES = (
 def test_prompts_come_from_a_file(text, prompts, tmp_path):
     path = tmp_path / "prompts"
     path.write_text(text)
-    assert read_prompts(path) == prompts
-    what = workload(dataset="file", file=str(path))
-    drawn = draw(what, count=2 * len(prompts))
+    assert [entry.turns[0] for entry in read_entries(path)] == prompts
+    what = workload(dataset="file", file=str(path), requests=2 * len(prompts))
+    drawn = [question.prompt for question in ask(what)]
     assert sorted(drawn) == sorted([*prompts, *prompts])
     assert set(drawn[: len(prompts)]) == set(prompts)
 
@@ -130,18 +136,20 @@ def test_prompts_come_from_a_file(text, prompts, tmp_path):
         ('{"prompt": "one"}\n{"prompt"', "line 2: not JSON"),
         ('{"prompt": "one"}\n{"question": "two"}', "line 2: expected a text"),
         ('[{"messages": [{"role": "assistant", "content": "x"}]}]', "entry 0: expected"),
+        ('{"prompt": "one", "output_len": 0}', "line 1: output_len 0 is not a number of tokens"),
+        ('{"prompt": "one", "output_len": "9"}', "line 1: output_len '9' is not a number"),
     ],
 )
 def test_an_unreadable_file_is_named_with_its_place(text, fault, tmp_path):
     path = tmp_path / "prompts"
     path.write_text(text)
     with pytest.raises(InputError, match=fault):
-        read_prompts(path)
+        read_entries(path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path):
     with pytest.raises(InputError, match=r"file: .*none: No such file"):
-        read_prompts(tmp_path / "none")
+        read_entries(tmp_path / "none")
 
 
 def test_files_are_checked_before_anything_starts(tmp_path):
@@ -153,3 +161,31 @@ def test_files_are_checked_before_anything_starts(tmp_path):
         check_files(workload(dataset="file", file=str(tmp_path / "none")))
     with pytest.raises(InputError, match="2 time stamps; 3 requests"):
         check_files(workload(concurrency=[], request_rate=[1], requests=3, arrivals=arrivals))
+
+
+def test_each_line_may_ask_for_a_length_of_its_own(tmp_path):
+    path = tmp_path / "prompts"
+    path.write_text('{"prompt": "one", "output_len": 7}\n{"prompt": "two"}\n')
+    what = workload(dataset="file", file=str(path), output_len=9, requests=4)
+    assert sorted((each.prompt, each.output_len) for each in ask(what)) == [
+        *[("one", 7)] * 2,
+        *[("two", 9)] * 2,
+    ]
+
+
+def test_a_conversation_is_asked_turn_by_turn():
+    questions = ask(workload(dataset="conversations", turns=3, requests=5))
+    first, second, third, *_ = (question.prompt for question in questions)
+    assert [question.before for question in questions[:3]] == [(), (first,), (first, second)]
+    assert len({first, second, third}) == 3
+    assert predecessors(questions) == (-1, 0, 1, -1, 3)
+    assert predecessors(questions[:1]) == ()
+
+
+def test_conversations_of_a_file_have_as_many_turns_as_they_have(tmp_path):
+    path = tmp_path / "prompts"
+    turns = [{"from": "human", "value": text} for text in ("a", "b", "c")]
+    path.write_text(json.dumps([{"conversations": turns}, {"prompt": "alone"}]))
+    what = workload(dataset="conversations", file=str(path), turns=2, requests=6)
+    asked = sorted((each.prompt, each.before) for each in ask(what))
+    assert asked == [*[("a", ())] * 2, *[("alone", ())] * 2, *[("b", ("a",))] * 2]

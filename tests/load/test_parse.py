@@ -30,7 +30,7 @@ def parse(*reads: bytes, ending=endings.COMPLETE, error="", paced=False):
     times = array("q", [100 * number for number in range(1, len(reads) + 1)])
     sizes = array("q", [sum(map(len, reads[:number])) for number in range(1, len(reads) + 1)])
     captured = Captured(5, 10, 20, 9_999, ending, 0, times, sizes, error, raw)
-    return to_record(captured, Asked("sglang", 2, paced))
+    return to_record(captured, Asked("sglang", (2,) * 9, paced))
 
 
 def test_a_finished_request():
@@ -118,6 +118,6 @@ def test_a_request_that_was_never_sent_has_times_nevertheless():
     captured = Captured(
         0, 10, 0, 99, endings.REFUSED, 0, array("q"), array("q"), "Connection refused", b""
     )
-    record = to_record(captured, Asked("sglang", 2, paced=False))
+    record = to_record(captured, Asked("sglang", (2,) * 9, paced=False))
     assert (record.intended_ns, record.sent_ns, record.end_ns) == (99, 99, 99)
     assert record.first_byte_ns is None

@@ -72,6 +72,13 @@ def test_times_follow_their_requests():
     assert all(hand.slots == 0 for hand, _ in hands)
 
 
+def test_a_conversation_stays_with_its_process():
+    schedule = Schedule((0,) * 6, paced=False, slots=2, after=(-1, 0, -1, 2, -1, 4))
+    hands = share(schedule, 2)
+    assert [indices for _, indices in hands] == [[0, 1, 4, 5], [2, 3]]
+    assert [hand.after for hand, _ in hands] == [(-1, 0, -1, 4), (-1, 2)]
+
+
 def test_no_process_without_a_slot():
     assert len(share(Schedule((0,) * 9, paced=False, slots=2), 8)) == 2
     assert len(share(Schedule((0, 1), paced=True, slots=0), 8)) == 2

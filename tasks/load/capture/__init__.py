@@ -11,9 +11,10 @@ Input:  u32 length and a JSON job, then the bytes of the requests one after the 
         once.
 Job:    `host`, `port`, `tls` (https), `paced` (open loop: requests have their own times), `slots`
         (most requests in flight, 0 = any number), `preconnect` (connections that stand before the
-        start), `timeout_s` (of one request), `path` (the file for the streams), `plain` (`key`,
-        `sign`, `silent`, `uncounted`, see `plain.Plain`; or null), `requests` (a list of index,
-        ns after the start, length in bytes).
+        start), `timeout_s` (of one request), `connect_s` (of a connection, TLS included), `path`
+        (the file for the streams), `plain` (`key`, `sign`, `silent`, `uncounted`, see
+        `plain.Plain`; or null), `requests` (a list of index, ns after the start, length in bytes),
+        `after` (the index that each of them follows, see `follow`, or -1; or nothing).
 Output: `{"event": "ready"}`, `{"event": "progress", ...}` twice a second, `{"event": "end", ...}`.
         The streams go to the file at `path`, each as it ends, in the layout of `stream.HEADER`.
 """

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from time import sleep
 from typing import Any, BinaryIO
 
+from .follow import next_turn
 from .plain import Plain
 from .reading import arrival, kernel_reader
 from .stream import (
@@ -67,6 +68,7 @@ class Loop:
         self.limit: int = job["slots"] or sys.maxsize
         self.preconnect: int = job["preconnect"]
         self.timeout_ns = int(job["timeout_s"] * 1e9)
+        self.connect_s: float = job["connect_s"]
         self.pending = streams
         self.out = out
         self.poll = select.epoll()
@@ -79,11 +81,12 @@ class Loop:
         self.lags = array("q")
         self.in_flight = self.opened = self.unstamped = self.bytes = 0
         self.done = self.failed = self.done_reads = self.retries = 0
+        self.skipped: list[Stream] = []
         self.start = self.clock_step = 0
         self.last_stamp = b""
         self.offset = clock_offset_ns()
         self.stopped = ""
-        self.abandon = self.turn_due = False
+        self.abandon = self.turn_due = self.reached = False
         self.tick = self.wake = self.nap = self.told_reads = self.told_unstamped = 0
         self.host: str = job["host"]
         self.shake_hands: Callable[[Connection], bool] | None = None
@@ -148,6 +151,7 @@ class Loop:
         if now >= self.tick:
             self.tick = now + TICK_NS
             self._watch_clock()
+            self._expire_connecting(now)
             self._pack()
             self.plan_nap()
             tell(self, now)
@@ -278,7 +282,7 @@ class Loop:
             return
         if self.shake_hands is not None and not self.shake_hands(connection):
             return
-        connection.connected = True
+        connection.connected = self.reached = True
         self.poll.modify(connection.fd, _IN)
         if connection.stream is None:
             self._rest(connection)
@@ -348,6 +352,11 @@ class Loop:
         self.freed.append(closed)
         self.finished.append(stream)
         self.turn_due = True
+        if stream.next is not None:
+            if next_turn(stream, stream.next):
+                self.pending.appendleft(stream.next)
+            else:
+                self.skipped.append(stream.next)
 
     def _expire(self, now: int) -> None:
         """Time out whoever is too late; all have the same time-out, so the first sent is first."""
@@ -359,6 +368,14 @@ class Loop:
             if stream.ending < 0:
                 connection = next(c for c in self.connections.values() if c.stream is stream)
                 self.lose(connection, TIMEOUT, f"no end after {self.timeout_ns / 1e9:g} s")
+
+    def _expire_connecting(self, now: int) -> None:
+        """Give up connections that don't come about, and the load if none ever did."""
+        for connection in list(self.connections.values()):
+            if not connection.connected and now - connection.opened > self.connect_s * 1e9:
+                if not self.reached:
+                    self.stopped = self.stopped or "refused"
+                self.lose(connection, REFUSED, f"no connection within {self.connect_s:g} s")
 
     def _keep(self, count: int) -> None:
         """Write out so many of the streams that have ended, and let go of their memory."""

@@ -14,6 +14,7 @@ from array import array
 from collections import deque
 from typing import Any
 
+from .follow import turns_from
 from .loop import Loop
 from .stream import Stream, now_ns
 
@@ -50,7 +51,7 @@ def tell_end(loop: Loop, cpu_s: float, starved_s: float) -> None:
     say(
         event="end",
         stopped=loop.stopped,
-        unsent=len(loop.pending),
+        unsent=sum(map(turns_from, (*loop.pending, *loop.skipped))),
         opened=loop.opened,
         retries=loop.retries,
         reads=loop.reads,
@@ -86,10 +87,16 @@ def read_exactly(count: int) -> bytes:
 def read_job() -> tuple[dict[str, Any], deque[Stream]]:
     """Read the job and its requests; their times are ns after the start."""
     job = json.loads(read_exactly(struct.unpack("<I", read_exactly(4))[0]))
-    streams: deque[Stream] = deque()
+    streams: dict[int, Stream] = {}
     for index, due, size in job["requests"]:
-        streams.append(Stream(index, due, read_exactly(size)))
-    return job, streams
+        streams[index] = Stream(index, due, read_exactly(size))
+    following = set()
+    for number, before in enumerate(job.get("after") or ()):
+        if before >= 0:
+            index = job["requests"][number][0]
+            streams[before].next = streams[index]
+            following.add(index)
+    return job, deque(stream for stream in streams.values() if stream.index not in following)
 
 
 def open_doors(loop: Loop) -> None:

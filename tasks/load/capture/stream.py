@@ -52,7 +52,8 @@ class Stream:
     and a count wherever the count isn't one more than that of the event before (0: one more, by a
     server that doesn't count). `count` is the last one, `tails` how the events to come are expected
     to end (see `plain.Tails`), `gap` how far before that their sign is. `rest` is the begin of an
-    event whose end hasn't come, `rest_time` when it came.
+    event whose end hasn't come, `rest_time` when it came. `next` is the turn that follows in the
+    conversation, `said` are the answers to the turns before.
     """
 
     __slots__ = (
@@ -67,6 +68,7 @@ class Stream:
         "gap",
         "index",
         "keep_alive",
+        "next",
         "packed",
         "pieces",
         "request",
@@ -74,6 +76,7 @@ class Stream:
         "rest_time",
         "retries",
         "runs",
+        "said",
         "sent",
         "stamps",
         "tails",
@@ -100,6 +103,8 @@ class Stream:
         self.ending = -1
         self.error = ""
         self.retries = 0
+        self.next: Stream | None = None
+        self.said: list[str] = []
 
     def keep(self, piece: bytes, arrived: int) -> None:
         """Keep what came in one read as it is."""
@@ -198,13 +203,14 @@ class Stream:
 class Connection:
     """One socket, and the stream that it serves at the moment."""
 
-    __slots__ = ("connected", "fd", "recvmsg", "sock", "stream", "unsent", "waited")
+    __slots__ = ("connected", "fd", "opened", "recvmsg", "sock", "stream", "unsent", "waited")
 
     def __init__(self, sock: socket.socket) -> None:
         self.sock = sock
         self.fd = sock.fileno()
         self.recvmsg = sock.recvmsg
         self.stream: Stream | None = None
+        self.opened = now_ns()
         self.connected = False
         self.waited = False
         self.unsent = memoryview(b"")
