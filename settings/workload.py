@@ -65,6 +65,32 @@ class Slo(Strict):
     """Longest time to the end."""
 
 
+class Precision(Strict):
+    """When a level has been measured long enough: `requests` is then the most it may take."""
+
+    within: float = Field(gt=0, lt=1)
+    """Half of the 95 % confidence interval, as a share of the metric's mean: 0.01 is 1 %."""
+
+    metric: Literal[
+        "output_throughput",
+        "request_throughput",
+        "mean_ttft_ms",
+        "mean_tpot_ms",
+        "mean_e2e_latency_ms",
+    ] = "output_throughput"
+    """What must be known so well; the sweep's objective, as a rule."""
+
+    min_requests: int = Field(default=32, ge=1)
+    """Requests that must have finished before."""
+
+    min_duration: Duration = 10.0
+    """Seconds that a level takes at the least."""
+
+
+def _as_within(value: object) -> object:
+    return {"within": value} if isinstance(value, int | float | str) else value
+
+
 class Workload(Strict):
     """How a server is loaded; give `concurrency` (closed loop) or `request_rate` (open loop)."""
 
@@ -106,6 +132,9 @@ class Workload(Strict):
 
     requests: int = Field(default=64, ge=1)
     """Measured requests per level."""
+
+    precision: Annotated[Precision | None, BeforeValidator(_as_within)] = None
+    """Ends a level before its `requests` are through, once it is known well enough."""
 
     warmup_requests: int = Field(default=1, ge=0)
     """Requests before the measurement of each level, never counted."""

@@ -1,6 +1,7 @@
 """Is the load client a good instrument? Hold its report against a server that knows the truth.
 
-    python -m benchmarks.load_client [CELL ...] [--rounds 3] [--server-core 0] [--client-core 1]
+    python -m benchmarks.load_client [CELL ...] [--rounds 3] [--start-ups 3]
+        [--server-core 0] [--client-core 1]
 
 Needs a C compiler and two cores that nobody else uses. In each round every cell is run by
 `sglang-sweep bench` and by a bare C reader in turn, so that whatever else the machine does meets
@@ -14,7 +15,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-from benchmarks.load_client.cells import CELLS, ONE, Cell
+from benchmarks.load_client.cells import CELLS, ONE, SMOKE, Cell
 from benchmarks.load_client.clients import Cores, Programs, Run, compile_programs, run_client
 from benchmarks.load_client.figures import figures_of, open_loop
 
@@ -22,10 +23,10 @@ CLIENTS = ("reader", "ours")
 Table = dict[tuple[str, str], list[dict[str, float]]]
 
 
-def measure(cells: list[Cell], rounds: int, cores: Cores, folder: Path) -> None:
+def measure(cells: list[Cell], rounds: int, start_ups: int, cores: Cores, folder: Path) -> None:
     """Run every cell by every client so many times, interleaved, and print the medians."""
     programs = compile_programs(folder)
-    start_up_s = start_up(programs, cores, folder)
+    start_up_s = start_up(programs, start_ups, cores, folder)
     table: Table = defaultdict(list)
     for number in range(rounds):
         for cell in cells:
@@ -49,11 +50,11 @@ def measure(cells: list[Cell], rounds: int, cores: Cores, folder: Path) -> None:
             print(f"  {'cpu_over_reader':<20} {ratio(table, cell_name):>12.2f}")
 
 
-def start_up(programs: Programs, cores: Cores, folder: Path) -> dict[str, float]:
-    """CPU seconds of a run of one request, the median of three, by client."""
+def start_up(programs: Programs, rounds: int, cores: Cores, folder: Path) -> dict[str, float]:
+    """CPU seconds of a run of one request, the median of some, by client."""
     found = {}
     for client in CLIENTS:
-        runs = [run_client(client, ONE, programs, cores, folder) for _ in range(3)]
+        runs = [run_client(client, ONE, programs, cores, folder) for _ in range(rounds)]
         found[client] = statistics.median(run.cpu_s for run in runs)
         wall_s = statistics.median(run.wall_s for run in runs)
         print(f"one request, {client}: {wall_s:.2f} s, {found[client]:.2f} s of CPU", flush=True)
@@ -81,16 +82,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("cells", nargs="*", help=", ".join(cell.name for cell in CELLS))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--start-ups", type=int, default=3)
     parser.add_argument("--server-core", type=int, default=0)
     parser.add_argument("--client-core", type=int, default=1)
     asked = parser.parse_args()
-    unknown = set(asked.cells) - {cell.name for cell in CELLS}
+    known = (*CELLS, *SMOKE)
+    unknown = set(asked.cells) - {cell.name for cell in known}
     if unknown:
         parser.error(f"no such cell: {', '.join(sorted(unknown))}")
-    cells = [cell for cell in CELLS if cell.name in asked.cells or not asked.cells]
+    cells = [cell for cell in known if cell.name in asked.cells] if asked.cells else list(CELLS)
     with tempfile.TemporaryDirectory(prefix="load-client-") as folder:
         cores = Cores(asked.server_core, asked.client_core)
-        measure(cells, asked.rounds, cores, Path(folder))
+        measure(cells, asked.rounds, asked.start_ups, cores, Path(folder))
 
 
 if __name__ == "__main__":

@@ -42,5 +42,13 @@ CELLS: tuple[Cell, ...] = (
     ),
 )
 
-ONE = Cell("one", 1, 1, 8, ("--ttft-ms", "5", "--itl-ms", "1"))
+_BRIEF = ("--ttft-ms", "5", "--itl-ms", "1")
+
+SMOKE: tuple[Cell, ...] = (
+    Cell("smoke", 2, 4, 8, _BRIEF),
+    Cell("smoke-open", 0, 20, 4, _BRIEF, rate=200, floor=False),
+)
+"""Whether all of this works at all; run only where they are named."""
+
+ONE = Cell("one", 1, 1, 8, _BRIEF)
 """What starting up costs; every comparison has it, and subtracts it."""

@@ -29,6 +29,14 @@ def bench(
     ramp_start: float = 1.0,
     trace: Path | None = None,
     requests: int = 64,
+    precision: float | None = None,
+    precise: Literal[
+        "output_throughput",
+        "request_throughput",
+        "mean_ttft_ms",
+        "mean_tpot_ms",
+        "mean_e2e_latency_ms",
+    ] = "output_throughput",
     warmup_requests: int = 1,
     request_timeout: str = "10m",
     slo: Annotated[tuple[str, ...], Parameter(negative=(), consume_multiple=True)] = (),
@@ -80,6 +88,10 @@ def bench(
         File with time stamps, whose pattern is stretched to the rate.
     requests
         Requests per level.
+    precision
+        End a level early once the 95 % confidence interval is within that share of the mean: 0.01.
+    precise
+        Of which metric.
     warmup_requests
         Requests before each level, never counted.
     request_timeout
@@ -119,6 +131,7 @@ def bench(
         "output_len": output_len,
         "requests": requests,
         "arrivals": {**when, "file": None if trace is None else str(trace)},
+        "precision": None if precision is None else {"within": precision, "metric": precise},
         "warmup_requests": warmup_requests,
         "request_timeout": request_timeout,
         "slo": read_slo(slo),

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from tasks.domain.measurement import RequestOutcome, RequestRecord
+from tasks.load.capture.stream import ENOUGH
 from tasks.load.captured import Captured, read_captured
 from tasks.load.metrics import duration_of, output_tokens
 from tasks.load.parse import Asked, to_record
@@ -99,6 +100,7 @@ def plan_jobs(plan: Plan, folder: Path) -> list[Job]:
             preconnect=spare if schedule.paced else schedule.slots,
             timeout_s=plan.timeout_s,
             path=folder / f"streams-{number}",
+            tell_ended=plan.precision is not None,
             # An answer that is fed back is needed whole.
             plain=None if schedule.after else PLAIN[plan.target.backend],
         )
@@ -151,6 +153,7 @@ async def _watch(plan: Plan, watch: Watch, workers: Sequence[Teller]) -> None:
         _see_alive(watch, workers),
         _see_hang(watch, workers),
         _heed_stop(watch, workers),
+        _see_enough(plan, workers),
     )
 
 
@@ -180,6 +183,21 @@ async def _see_hang(watch: Watch, workers: Sequence[Teller]) -> None:
             seen, since_s = reads, now_s
         elif now_s - since_s > watch.stall_s:
             stop_all(workers, HUNG)
+            return
+
+
+async def _see_enough(plan: Plan, workers: Sequence[Teller]) -> None:
+    """End a level that is known well enough; what is in flight comes to its end."""
+    if plan.precision is None:
+        return
+    from tasks.load.precision import Looks
+
+    looks = Looks(plan.precision, plan.schedule.slots, plan.asked.output_lens)
+    while True:
+        await asyncio.sleep(PROGRESS_S)
+        ended = [answer for worker in workers for answer in worker.ended]
+        if looks.enough([worker.progress for worker in workers], ended):
+            stop_all(workers, ENOUGH)
             return
 
 

@@ -29,6 +29,7 @@ class FarWorker:
     """A process of the load on the host, and the last it told."""
 
     progress: dict[str, Any] = field(default_factory=dict)
+    ended: list[list[int]] = field(default_factory=list)
     facts: dict[str, Any] | None = None
     wish: bytes = b""
 
@@ -88,7 +89,7 @@ class HostCapture:
 
     async def _follow(self, workers: Sequence[FarWorker], there: str) -> None:
         """Read what the processes tell until they have ended."""
-        offset, rest, wished = 0, b"", False
+        offset, rest, wished = 0, b"", b""
         while True:
             seen = await self.host.watch(there, self.mark, offset)
             offset += len(seen.log)
@@ -99,8 +100,8 @@ class HostCapture:
                 _see_all_ended(workers, seen.exit_code, rest)
                 return
             wish = next((worker.wish for worker in workers if worker.wish), b"")
-            if wish and not wished:
-                wished = True
+            if wish != wished:
+                wished = wish
                 reason = wish.removeprefix(b"stop ").strip()
                 await self.host.write(f"{there}/stop", reason)
             await asyncio.sleep(0.0 if seen.log else LOOK_S)
@@ -154,6 +155,7 @@ def _take_in(workers: Sequence[FarWorker], line: bytes) -> None:
         case "end":
             worker.facts = message
         case "progress":
+            worker.ended += message.pop("ended")
             worker.progress = message
 
 

@@ -3,7 +3,7 @@
 import random
 from dataclasses import dataclass, replace
 
-from settings.workload import Workload
+from settings.workload import Precision, Workload
 from tasks.load.parse import Asked
 from tasks.load.questions import make_questions, predecessors
 from tasks.load.request import encode_request
@@ -22,6 +22,7 @@ class Plan:
     processes: int
     timeout_s: float
     asked: Asked
+    precision: Precision | None = None
 
 
 def source_of(seed: int, workload: Workload, level: Level, repeat: int) -> random.Random:
@@ -55,6 +56,7 @@ def plan_load(
         processes=processes or processes_for(schedule.slots, level.request_rate),
         timeout_s=workload.request_timeout,
         asked=Asked(target.backend, tuple(each.output_len for each in questions), schedule.paced),
+        precision=workload.precision,
     )
 
 
@@ -65,6 +67,6 @@ def plan_warmup(target: Target, workload: Workload, source: random.Random) -> Pl
     """
     if not workload.warmup_requests:
         return None
-    few = workload.model_copy(update={"requests": workload.warmup_requests})
+    few = workload.model_copy(update={"requests": workload.warmup_requests, "precision": None})
     plan = plan_load(target, few, Level(concurrency=few.requests), source, processes=1)
     return replace(plan, asked=replace(plan.asked, warmup=True))

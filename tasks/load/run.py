@@ -8,6 +8,7 @@ import numpy as np
 
 from settings.workload import Workload
 from tasks.domain.measurement import LevelResult
+from tasks.load.capture.stream import ENOUGH
 from tasks.load.datasets import SHARING
 from tasks.load.drive import Driven, LoadProgress, Watch, drive
 from tasks.load.metrics import compute_metrics
@@ -127,5 +128,6 @@ def client_facts(driven: Driven) -> dict[str, float | int | str]:
         "connections": facts.opened,
         "reconnects": facts.retries,
         "unsent": facts.unsent,
+        "enough": int(facts.stopped == ENOUGH),
         "peak_rss_mib": facts.peak_rss_kib / 1024,
     }

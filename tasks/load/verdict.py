@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tasks.domain.measurement import RequestOutcome, RequestRecord, RunVerdict, Validity
+from tasks.load.capture.stream import ENOUGH
 from tasks.load.metrics import chunks_of, mean_in_flight, output_tokens, steady_window
 from tasks.load.target import Level
 from tasks.load.workers import CaptureFacts
@@ -122,7 +123,7 @@ def _server_died(evidence: Evidence) -> str | None:
 
 
 def _cut_short(evidence: Evidence) -> str | None:
-    if evidence.facts.stopped in ("", "refused", "server died", "server hangs"):
+    if evidence.facts.stopped in ("", ENOUGH, "refused", "server died", "server hangs"):
         return None
     done, asked = len(evidence.finished), evidence.asked_requests
     return f"stopped ({evidence.facts.stopped}) after {done} of {asked} requests"

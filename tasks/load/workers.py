@@ -48,6 +48,7 @@ class Job:
     timeout_s: float
     path: Path
     plain: Mapping[str, object] | None = None
+    tell_ended: bool = False
     tls: bool = False
 
     def encode(self) -> bytes:
@@ -64,6 +65,7 @@ class Job:
             "connect_s": CONNECT_S,
             "path": str(self.path),
             "plain": self.plain,
+            "tell_ended": self.tell_ended,
             "after": self.schedule.after,
             "requests": list(zip(self.indices, self.schedule.due_ns, sizes, strict=True)),
         }
@@ -106,6 +108,7 @@ class Teller(Protocol):
     """A process of the load, wherever it runs, as whoever looks on knows it."""
 
     progress: dict[str, Any]
+    ended: list[list[int]]
     facts: dict[str, Any] | None
 
     def say(self, line: bytes) -> None:
@@ -120,6 +123,7 @@ class Worker:
     process: asyncio.subprocess.Process
     errors: Path
     progress: dict[str, Any] = field(default_factory=dict)
+    ended: list[list[int]] = field(default_factory=list)
     facts: dict[str, Any] | None = None
 
     def say(self, line: bytes) -> None:
@@ -140,6 +144,7 @@ class Worker:
             if message["event"] == "end":
                 self.facts = message
             else:
+                self.ended += message.pop("ended")
                 self.progress = message
         if self.facts is None:
             raise await self.failure()
@@ -212,7 +217,7 @@ async def watched(
 
 
 def stop_all(workers: Sequence[Teller], reason: str) -> None:
-    """Have the processes give up what is in flight, and report."""
+    """Have the processes send no more, give up what is in flight (not if `ENOUGH`), and report."""
     for worker in workers:
         if worker.facts is None:
             worker.say(f"stop {reason}\n".encode())

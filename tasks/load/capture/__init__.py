@@ -14,7 +14,9 @@ Job:    `host`, `port`, `tls` (https), `paced` (open loop: requests have their o
         start), `timeout_s` (of one request), `connect_s` (of a connection, TLS included), `path`
         (the file for the streams), `plain` (`key`, `sign`, `silent`, `uncounted`, see
         `plain.Plain`; or null), `requests` (a list of index, ns after the start, length in bytes),
-        `after` (the index that each of them follows, see `follow`, or -1; or nothing).
+        `after` (the index that each of them follows, see `follow`, or -1; or nothing),
+        `tell_ended` (whether `progress` has `ended`: of each answer its index, and the ns from its
+        due time to its first event and to its end).
 Output: `{"event": "ready"}`, `{"event": "progress", ...}` twice a second, `{"event": "end", ...}`.
         The streams go to the file at `path`, each as it ends, in the layout of `stream.HEADER`.
 """

@@ -91,7 +91,7 @@ def prepare(players: list[Player], folder: str) -> None:
 
 def follow(players: list[Player], folder: str) -> None:
     """Pass on what the players tell, and the wish to stop, until all have ended."""
-    stop, said = os.path.join(folder, "stop"), False
+    stop, said = os.path.join(folder, "stop"), b""
     playing = {player.outlet: player for player in players if not player.ended}
     while playing:
         for pipe in select.select(list(playing), [], [], LOOK_S)[0]:
@@ -99,12 +99,12 @@ def follow(players: list[Player], folder: str) -> None:
             tell(player.hear())
             if player.ended:
                 del playing[pipe]
-        if not said and os.path.exists(stop):
-            said = True
+        if os.path.exists(stop):
             with open(stop, "rb") as file:
                 reason = file.read()
-            for player in playing.values():
+            for player in playing.values() if reason != said else ():
                 player.say(b"stop " + reason + b"\n")
+            said = reason
 
 
 def main() -> None:

@@ -20,16 +20,17 @@ from collections.abc import Callable
 from time import sleep
 from typing import Any, BinaryIO
 
+from .expiry import expire, expire_connecting
 from .follow import next_turn
 from .plain import Plain
 from .reading import arrival, kernel_reader
 from .stream import (
     ABANDONED,
     COMPLETE,
+    ENOUGH,
     EOF,
     REFUSED,
     RESET,
-    TIMEOUT,
     UNTIL_EOF,
     Connection,
     Stream,
@@ -82,6 +83,8 @@ class Loop:
         self.in_flight = self.opened = self.unstamped = self.bytes = 0
         self.done = self.failed = self.done_reads = self.retries = 0
         self.skipped: list[Stream] = []
+        self.tell_ended: bool = job.get("tell_ended", False)
+        self.ended: list[tuple[int, int, int]] = []  # each answer since the parent was last told
         self.start = self.clock_step = 0
         self.last_stamp = b""
         self.offset = clock_offset_ns()
@@ -146,12 +149,12 @@ class Loop:
                 self.lose(connection, ABANDONED, self.stopped)
         self.turn_due = False
         self._dispatch(now)
-        self._expire(now)
+        expire(self, now)
         self._keep(len(self.finished) - _MOST_UNWRITTEN)
         if now >= self.tick:
             self.tick = now + TICK_NS
             self._watch_clock()
-            self._expire_connecting(now)
+            expire_connecting(self, now)
             self._pack()
             self.plan_nap()
             tell(self, now)
@@ -192,8 +195,8 @@ class Loop:
         return self.poll.poll(0, _BATCH)
 
     def stop(self, reason: str) -> None:
-        """Give up what is in flight and send nothing more."""
-        self.stopped, self.abandon, self.turn_due = reason, True, True
+        """Send nothing more, and give up what is in flight unless there is simply enough."""
+        self.stopped, self.abandon, self.turn_due = reason, reason != ENOUGH, True
 
     def close(self) -> None:
         """Close whatever is still open."""
@@ -352,30 +355,14 @@ class Loop:
         self.freed.append(closed)
         self.finished.append(stream)
         self.turn_due = True
+        if self.tell_ended and ending == COMPLETE:
+            first = stream.first_event()
+            self.ended.append((stream.index, first - stream.due, closed - stream.due))
         if stream.next is not None:
             if next_turn(stream, stream.next):
                 self.pending.appendleft(stream.next)
             else:
                 self.skipped.append(stream.next)
-
-    def _expire(self, now: int) -> None:
-        """Time out whoever is too late; all have the same time-out, so the first sent is first."""
-        while self.deadlines:
-            stream = self.deadlines[0]
-            if stream.ending < 0 and stream.deadline > now:
-                break
-            self.deadlines.popleft()
-            if stream.ending < 0:
-                connection = next(c for c in self.connections.values() if c.stream is stream)
-                self.lose(connection, TIMEOUT, f"no end after {self.timeout_ns / 1e9:g} s")
-
-    def _expire_connecting(self, now: int) -> None:
-        """Give up connections that don't come about, and the load if none ever did."""
-        for connection in list(self.connections.values()):
-            if not connection.connected and now - connection.opened > self.connect_s * 1e9:
-                if not self.reached:
-                    self.stopped = self.stopped or "refused"
-                self.lose(connection, REFUSED, f"no connection within {self.connect_s:g} s")
 
     def _keep(self, count: int) -> None:
         """Write out so many of the streams that have ended, and let go of their memory."""

@@ -34,7 +34,9 @@ def tell_progress(loop: Loop, now: int) -> None:
         in_flight=loop.in_flight,
         reads=loop.reads,
         done_reads=loop.done_reads,
+        ended=loop.ended,
     )
+    loop.ended = []
 
 
 def waited_s() -> float:

@@ -28,6 +28,9 @@ COMPLETE, EOF, RESET, REFUSED, TIMEOUT, ABANDONED = range(6)
 NO_HEAD, CHUNKED, UNTIL_EOF = -1, -2, -3
 """A frame that isn't a length: head not seen, chunked, as long as the connection."""
 
+ENOUGH = "enough"
+"""The one reason to stop for which what is in flight may end."""
+
 LAST_CHUNK = b"\r\n0\r\n\r\n"
 now_ns = time.monotonic_ns
 
@@ -193,6 +196,15 @@ class Stream:
         """Let go of everything large."""
         self.pieces, self.request, self.packed = [], b"", bytearray()
         self.times = self.runs = array("q")
+
+    def first_event(self) -> int:
+        """When the first read came that holds more than the head; the end where none did."""
+        size, head = 0, self._head()[1]
+        for number, piece in enumerate(self.pieces):
+            size += len(piece)
+            if size > head:
+                return self.times[number]
+        return self.closed
 
     @property
     def reads(self) -> int:
