@@ -68,8 +68,9 @@ class Slo(Strict):
 class Precision(Strict):
     """When a level has been measured long enough: `requests` is then the most it may take."""
 
-    within: float = Field(gt=0, lt=1)
-    """Half of the 95 % confidence interval, as a share of the metric's mean: 0.01 is 1 %."""
+    within: float | None = Field(default=None, gt=0, lt=1)
+    """Half of the 95 % confidence interval, as a share of the metric's mean: 0.01 is 1 %. Without
+    it all of the requests are sent."""
 
     metric: Literal[
         "output_throughput",
@@ -133,7 +134,7 @@ class Workload(Strict):
     requests: int = Field(default=64, ge=1)
     """Measured requests per level."""
 
-    precision: Annotated[Precision | None, BeforeValidator(_as_within)] = None
+    precision: Annotated[Precision, BeforeValidator(_as_within)] = Precision()
     """Ends a level before its `requests` are through, once it is known well enough."""
 
     warmup_requests: int = Field(default=1, ge=0)

@@ -131,7 +131,7 @@ def bench(
         "output_len": output_len,
         "requests": requests,
         "arrivals": {**when, "file": None if trace is None else str(trace)},
-        "precision": None if precision is None else {"within": precision, "metric": precise},
+        "precision": {"within": precision, "metric": precise},
         "warmup_requests": warmup_requests,
         "request_timeout": request_timeout,
         "slo": read_slo(slo),

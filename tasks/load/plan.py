@@ -56,7 +56,7 @@ def plan_load(
         processes=processes or processes_for(schedule.slots, level.request_rate),
         timeout_s=workload.request_timeout,
         asked=Asked(target.backend, tuple(each.output_len for each in questions), schedule.paced),
-        precision=workload.precision,
+        precision=workload.precision if workload.precision.within else None,
     )
 
 
@@ -67,6 +67,8 @@ def plan_warmup(target: Target, workload: Workload, source: random.Random) -> Pl
     """
     if not workload.warmup_requests:
         return None
-    few = workload.model_copy(update={"requests": workload.warmup_requests, "precision": None})
+    few = workload.model_copy(
+        update={"requests": workload.warmup_requests, "precision": Precision()}
+    )
     plan = plan_load(target, few, Level(concurrency=few.requests), source, processes=1)
     return replace(plan, asked=replace(plan.asked, warmup=True))

@@ -81,7 +81,7 @@ class Looks:
         self.looks, self.seen = self.looks + 1, count
         values = self._rates() if counted else [self._latency(*a) for a in ended[self.slots :]]
         self.width = half_width(values, ERROR / (self.looks * (self.looks + 1)))
-        return self.width <= asked.within
+        return asked.within is not None and self.width <= asked.within
 
     def _note(
         self, progress: Sequence[Mapping[str, Any]], elapsed_s: float, done: int, counted: str

@@ -162,6 +162,7 @@ def test_the_schema_is_a_form():
         "text",
         "shared-prefix",
         "file",
+        "conversations",
     ]
     assert models["Objective"]["properties"]["goal"]["enum"] == ["maximize", "minimize"]
 
