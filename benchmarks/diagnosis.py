@@ -20,16 +20,17 @@ from pathlib import Path
 from settings.host import Host as HostSettings
 from tasks.domain.diagnosis import Doctor
 from tasks.domain.progress import Progress
-from tasks.failures.diagnosis import diagnose, diagnose_lines, diagnosis_of
+from tasks.failures.diagnosis import diagnose_lines, diagnosis_of
 from tasks.failures.fatal import fatal_line
+from tasks.failures.nodes import blame
 from tasks.hosts.connect import connect
 from tasks.hosts.lock import hold
 from tasks.server.attempt import explain
 from tasks.server.command import CommandLine
-from tasks.server.launch import Patience, end_marked, start
+from tasks.server.launch import Node, Patience, end_marked, start
 from tasks.server.readiness import NotReady, await_ready
 
-DOCTOR = Doctor(diagnose, fatal_line, diagnosis_of)
+DOCTOR = Doctor(blame, fatal_line, diagnosis_of)
 BUSY = (
     "[2026-01-05 11:{m:02d}:{s:02d} TP0] Decode batch, #running-req: {n}, #token: {n}00,"
     " token usage: 0.03, cuda graph: True, gen throughput (token/s): 711.20, #queue-req: 0,\n",
@@ -97,10 +98,11 @@ async def death_to_diagnosis(settings: HostSettings, rounds: int, alive_s: float
             mark = f"bench-{uuid.uuid4().hex[:8]}/"
             program = DIES.format(alive_s=alive_s)
             command = CommandLine((host.transport.python, "-c", program), {})
-            launch = await start(held, command, await host.free_port(), mark, patience)
-            outcome = await await_ready(host, launch, patience, fatal_line, Progress("bench"))
+            node = Node(held, mark, await host.free_port(), command)
+            launch = await start([node], patience)
+            outcome = await await_ready(launch, patience, fatal_line, Progress("bench"))
             assert isinstance(outcome, NotReady)
-            diagnosis = explain(outcome, DOCTOR)
+            _, diagnosis = explain(outcome, launch, DOCTOR)
             ended = time.time()
             assert diagnosis.mode == "weights-missing", diagnosis
             took.append(ended - float(outcome.log.split()[-1]))

@@ -1,6 +1,7 @@
 """What follows a launch that failed: the step, checked on the host, and the page that tells it."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from flows.course import Course
 from tasks.domain.configuration import Attempt, TrialVerdict
@@ -40,7 +41,7 @@ class Decision:
             self.step = next_step(diagnosis, standing)
             remedy = diagnosis.remedy
             if isinstance(self.step, Retry) and remedy and remedy is self.step.remedies[-1]:
-                self.unmet = await unmet(self.now.site.host, remedy, self.order)
+                self.unmet = await unmet(self.now.site, remedy, self.order)
                 if self.unmet:
                     self.step = inapplicable(diagnosis, self.unmet, standing)
         return self.step
@@ -57,13 +58,18 @@ class Decision:
         around = Surroundings(
             follows=follows(step),
             log=log,
-            log_path=str(now.folder.attempt(self.order.trial_id, attempt.number) / "server.log"),
+            log_path=str(self._folder(attempt) / "server.log"),
             good_env=good.env if good else None,
-            gpus=await gpu_facts(now.site.host) or (),
+            gpus=await gpu_facts(now.site.holds[attempt.diagnosis.node].host) or (),
             findings=self.order.stack.findings,
             unmet=self.unmet,
         )
         return failure_page(attempt, around)
+
+    def _folder(self, attempt: Attempt) -> Path:
+        """Where the store keeps what the node that failed has left."""
+        node = attempt.diagnosis.node if attempt.diagnosis else 0
+        return self.now.folder.node(self.order.trial_id, attempt.number, node)
 
     def _standing(self) -> Standing:
         site, order = self.now.site, self.order

@@ -14,8 +14,11 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.logging import get_logger
 
 from settings.application import load
+from settings.host import Host
 from settings.invalid import InvalidSettings
+from settings.nodes import hosts_of
 from tasks.domain.errors import SweepError
+from tasks.domain.together import together
 from tasks.hosts.connect import connect
 from tasks.hosts.lock import give_back
 from tasks.results.folders import SweepFolder
@@ -45,15 +48,20 @@ async def _end(flow_run: str, state: SweepState, reason: str, *, unlock: bool) -
         if record.state is SweepState.RUNNING:
             folder = SweepFolder(Path(settings.store), record.sweep_id)
             set_state(folder, state, now=time.time(), reason=reason)
-        async with connect(record.sweep.host, settings.host(record.sweep.host)) as host:
-            ended = (await host.stop(f"{record.sweep_id}/", record.sweep.timeouts.stop_grace)).ended
-            if unlock:
-                await give_back(host, flow_run)
-        if ended:
-            get_logger().info("%s: ended %d processes on %s", _told(record), len(ended), host.name)
+        hosts = hosts_of(settings, record.sweep)
+        await together(
+            _end_on(name, host, record, flow_run if unlock else "") for name, host in hosts.items()
+        )
     except (SweepError, InvalidSettings) as error:
         get_logger().error("nothing could be ended for flow run %s: %s", flow_run, error)
 
 
-def _told(record: SweepRecord) -> str:
-    return f"sweep {record.sweep_id}"
+async def _end_on(name: str, settings: Host, record: SweepRecord, token: str) -> None:
+    """End what runs on one host, and give its lock back where the token is told."""
+    async with connect(name, settings) as host:
+        ended = (await host.stop(f"{record.sweep_id}/", record.sweep.timeouts.stop_grace)).ended
+        if token:
+            await give_back(host, token)
+    if ended:
+        text = "sweep %s: ended %d processes on %s"
+        get_logger().info(text, record.sweep_id, len(ended), name)

@@ -2,7 +2,7 @@
 
 import contextlib
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import httpx
@@ -34,8 +34,10 @@ def wait_for(settings: Settings) -> float:
 
 
 @asynccontextmanager
-async def turn_on(host: str, wait_s: float) -> AsyncIterator[None]:
+async def turn_on(hosts: Sequence[str], wait_s: float) -> AsyncIterator[None]:
     """Wait for this run's turn among the deployed ones; without a deployment there is no queue.
+
+    Several hosts are had together or not at all.
 
     The slot is for order and for people's eyes. That it is lost, because the API was restarted
     or went away, doesn't end the run: what truly excludes is the lock on the host itself.
@@ -44,11 +46,12 @@ async def turn_on(host: str, wait_s: float) -> AsyncIterator[None]:
     if not deployment.id:
         yield
         return
-    name = limit_of(host)
+    names = [limit_of(host) for host in hosts]
     async with get_client() as client:
-        await client.upsert_global_concurrency_limit_by_name(name, 1)
+        for name in names:
+            await client.upsert_global_concurrency_limit_by_name(name, 1)
     slot = concurrency(
-        name,
+        names,
         strict=True,
         lease_duration=LEASE_S,
         timeout_seconds=None if math.isinf(wait_s) else max(1.0, wait_s),
@@ -57,8 +60,8 @@ async def turn_on(host: str, wait_s: float) -> AsyncIterator[None]:
     try:
         await slot.__aenter__()
     except (TimeoutError, ConcurrencySlotAcquisitionError) as error:
-        held = f"another run holds Prefect's limit {name} ({error})"
-        raise HostLocked(host, f"{held}; cancel it, or wait longer (lock_wait)") from error
+        held = f"another run holds Prefect's limit {' or '.join(names)} ({error})"
+        raise HostLocked(hosts[0], f"{held}; cancel it, or wait longer (lock_wait)") from error
     try:
         yield
     finally:

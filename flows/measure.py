@@ -1,7 +1,8 @@
 """What is done with a server that serves: canary, then every level of every workload."""
 
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from flows.course import Course
@@ -10,15 +11,16 @@ from flows.unbroken import unbroken
 from settings.sweep import Canary
 from settings.workload import Workload
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
-from tasks.domain.diagnosis import Diagnosis, Phase
+from tasks.domain.diagnosis import NodeEnd, Phase
 from tasks.domain.errors import LeaseExpired
 from tasks.domain.measurement import LevelResult
 from tasks.domain.page import Page
 from tasks.domain.progress import Progress, report
-from tasks.failures.diagnosis import diagnose
-from tasks.gpus.sample import sampling
+from tasks.domain.together import together
+from tasks.failures.nodes import blame
+from tasks.gpus.sample import numbered_through, sampling
 from tasks.gpus.usage import with_gpus
-from tasks.hosts.host import Host
+from tasks.hosts.host import Host, Watched
 from tasks.load.on_host import HostCapture
 from tasks.load.run import LoadProgress
 from tasks.load.server import read_vocab_size
@@ -27,7 +29,7 @@ from tasks.load.task import drive_load
 from tasks.load.workers import Capture, capture
 from tasks.results.judgement import judged
 from tasks.results.saving import save_gpu
-from tasks.server.attempt import LOG_TAIL, undiagnosed
+from tasks.server.attempt import LOG_TAIL, placed, undiagnosed
 from tasks.server.canary import CanaryReport
 from tasks.server.launch import Launch, log_at
 from tasks.server.order import LaunchOrder
@@ -49,10 +51,15 @@ async def measure(
     result = replace(result, fingerprint=order.stack.fingerprint, remedies=remedies)
     served = _Served(now, order, launch, page)
     # The requests' times are on the clock of the machine that sends them.
-    ours = _place(now) == "worker"
+    clock = None if _place(now) == "worker" else now.site.host
     # Begun before the canary: while a level is measured no process of ours starts there.
-    async with sampling(now.site.hold, f"{launch.mark}gpu/", our_clock=ours) as samples:
+    async with AsyncExitStack() as stack:
+        each = [
+            await stack.enter_async_context(sampling(node.hold, f"{node.mark}gpu/", clock=clock))
+            for node in launch.nodes
+        ]
         driven = await _driven(served, result)
+    samples = numbered_through(each)
     save_gpu(now.folder, order.trial_id, order.number, samples)
     if isinstance(driven, TrialResult):
         return driven
@@ -157,7 +164,7 @@ async def _loaded(served: _Served, workload: Workload, level: Level) -> LevelRes
             order.repeat,
             seed,
             _teller(what),
-            _liveness(now, launch),
+            _liveness(launch),
             now.site.patience.stall_s,
             capture if place == "worker" else _beside(now, launch),
         )
@@ -201,11 +208,11 @@ def _teller(what: Progress) -> Callable[[LoadProgress], None]:
     return tell
 
 
-def _liveness(now: Course, launch: Launch) -> Callable[[], Awaitable[bool]]:
-    """Whether the server's process still lives."""
+def _liveness(launch: Launch) -> Callable[[], Awaitable[bool]]:
+    """Whether the server's process still lives, on each of its hosts."""
 
     async def alive() -> bool:
-        return (await now.site.host.watch(launch.folder, launch.mark, _NO_LOG)).running
+        return all(state.running for state in await _states(launch))
 
     return alive
 
@@ -217,37 +224,51 @@ def _hang(level: LevelResult) -> str | None:
 
 async def _stuck(served: _Served, result: TrialResult, reason: str) -> TrialResult:
     """Explain a server that lives but says nothing any more: it is not waited on level by level."""
-    log = await _log(served)
-    diagnosis = diagnose(log, None, Phase.SERVING, stalled=True)
-    return await _told(served, result, log, None, diagnosis or undiagnosed(Phase.SERVING, reason))
+    ends = [NodeEnd(log, None, Phase.SERVING, stalled=True) for log in await _logs(served.launch)]
+    return await _told(served, result, ends, reason)
 
 
 async def _death(served: _Served, result: TrialResult) -> TrialResult | None:
-    """Explain a server that served and then was gone; None while it lives."""
-    host, launch = served.now.site.host, served.launch
-    watched = await host.watch(launch.folder, launch.mark, _NO_LOG)
-    if watched.running:
+    """Explain a server that served and then was gone; None while all its nodes live."""
+    launch = served.launch
+    states = await _states(launch)
+    gone = [state for state in states if not state.running]
+    if not gone:
         return None
-    if watched.ended_by == "lease":
-        raise LeaseExpired(host.name, "nobody renewed the server's lease")
-    log = await _log(served)
-    diagnosis = diagnose(log, watched.exit_code, Phase.SERVING) or undiagnosed(
-        Phase.SERVING, f"the server ended under load with exit status {watched.exit_code}"
-    )
-    return await _told(served, result, log, watched.exit_code, diagnosis)
+    for node, state in zip(launch.nodes, states, strict=True):
+        if state.ended_by == "lease":
+            raise LeaseExpired(node.host.name, "nobody renewed the server's lease")
+    ends = [
+        NodeEnd(log, state.exit_code, Phase.SERVING)
+        for log, state in zip(await _logs(launch), states, strict=True)
+    ]
+    reason = f"the server ended under load with exit status {gone[0].exit_code}"
+    return await _told(served, result, ends, reason)
 
 
 async def _told(
-    served: _Served, result: TrialResult, log: str, exit_code: int | None, diagnosis: Diagnosis
+    served: _Served, result: TrialResult, ends: Sequence[NodeEnd], reason: str
 ) -> TrialResult:
     """Put the death of a server that had served into its attempt, and before a person."""
+    rank, diagnosis = blame(ends)
+    diagnosis = diagnosis or undiagnosed(Phase.SERVING, reason)
+    where = "all nodes" if ends[rank].stalled and len(ends) > 1 else served.launch.where(rank)
     *before, last = result.attempts
-    died: Attempt = replace(last, exit_code=exit_code, diagnosis=diagnosis)
-    run = tell_death(served.order, died, log[-LOG_TAIL:], served.page, return_state=True)
+    died: Attempt = replace(
+        last, exit_code=ends[rank].exit_code, diagnosis=placed(diagnosis, rank, where)
+    )
+    log = ends[rank].log[-LOG_TAIL:]
+    run = tell_death(served.order, died, log, served.page, return_state=True)
     await outcome_of(run, str)
     return replace(result, attempts=(*before, died))
 
 
-async def _log(served: _Served) -> str:
-    """What the server has written."""
-    return (await log_at(served.now.site.host, served.launch.folder)).decode(errors="replace")
+async def _states(launch: Launch) -> list[Watched]:
+    """How each node is, without its log."""
+    return await together(node.host.watch(node.folder, node.mark, _NO_LOG) for node in launch.nodes)
+
+
+async def _logs(launch: Launch) -> list[str]:
+    """What each node has written."""
+    logs = await together(log_at(node.host, node.folder) for node in launch.nodes)
+    return [log.decode(errors="replace") for log in logs]

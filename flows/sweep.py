@@ -6,7 +6,9 @@ import pwd
 import socket
 import time
 import uuid
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Sequence
+from contextlib import AsyncExitStack
+from itertools import product
 from pathlib import Path
 from typing import cast
 from uuid import UUID
@@ -34,14 +36,17 @@ from flows.telling import log_messages
 from flows.trial import trial
 from settings.application import Settings, load
 from settings.invalid import InvalidSettings
+from settings.nodes import at_same_place, hosts_of
 from settings.sweep import Sweep
 from tasks.domain.configuration import Trial, TrialResult, TrialVerdict
 from tasks.domain.errors import HostError, HostLocked, InputError, StackUnfit, SweepError
 from tasks.domain.facts import Severity, StackReport
 from tasks.domain.progress import Progress, report
 from tasks.domain.telling import if_possible
+from tasks.domain.together import together
 from tasks.hosts.connect import connect
-from tasks.hosts.lock import Hold, hold
+from tasks.hosts.host import Host
+from tasks.hosts.lock import Hold, hold_all
 from tasks.results.alerts import alerts, unfit
 from tasks.results.conclusion import NEEDS_PERSON, WRONG_INPUT, Conclusion
 from tasks.results.folders import SweepFolder
@@ -87,7 +92,7 @@ async def sweep(sweep: Sweep | str | None = None, resume: str | None = None) -> 
     try:
         settings, _ = load()
         asked = requested(sweep, resume, Path(settings.store))
-        settings.host(asked.host)
+        hosts_of(settings, asked)
     except (InvalidSettings, InputError) as error:
         return Failed(name=WRONG_INPUT, message=str(error), data="")
     return await run_on_host(settings, asked, resume)
@@ -96,7 +101,7 @@ async def sweep(sweep: Sweep | str | None = None, resume: str | None = None) -> 
 async def run_on_host(settings: Settings, asked: Sweep, resume: str | None = None) -> State[str]:
     """Run a sweep when its turn on the host has come; the state says how it ended."""
     try:
-        async with turn_on(asked.host, wait_for(settings)):
+        async with turn_on(list(hosts_of(settings, asked)), wait_for(settings)):
             state = await _held(settings, asked, resume)
     except HostError as error:
         state = Failed(name=NEEDS_PERSON, message=str(error), data="")
@@ -107,31 +112,39 @@ async def run_on_host(settings: Settings, asked: Sweep, resume: str | None = Non
 
 
 async def _held(settings: Settings, asked: Sweep, resume: str | None) -> State[str]:
-    """Take the host and run the sweep there."""
+    """Take the host, with its peers where servers need several, and run the sweep there."""
     store = Path(settings.store)
     # The run's own id: whoever ends it after a kill can give its lock back.
     token = str(flow_run.id or uuid.uuid4())
-    async with (
-        connect(asked.host, settings.host(asked.host)) as host,
-        hold(host, _owner(asked), token, settings.lease, wait_for(settings)) as held,
-    ):
+    async with AsyncExitStack() as stack:
+        hosts = [
+            await stack.enter_async_context(connect(name, host))
+            for name, host in hosts_of(settings, asked).items()
+        ]
+        taken = hold_all(hosts, _owner(asked), token, settings.lease, wait_for(settings))
+        holds = await stack.enter_async_context(taken)
         for killed in note_killed(store, asked.host, now=time.time()):
             text = f"[yellow]{killed} was killed[/]; sglang-sweep run --resume {killed} goes on"
             report(Progress("sweep", message=text))
         folder, results = open_results(store, asked, resume)
         set_flow_run(folder, token)
-        report(Progress("sweep", message=f"sweep [bold]{folder.sweep_id}[/] on {host.name}"))
+        report(Progress("sweep", message=f"sweep [bold]{folder.sweep_id}[/] on {_named(hosts)}"))
         await if_possible(_tag(asked))
         if resume is not None:
-            await _end_leftovers(held, folder, asked)
-        return await _recorded(asked, held, folder, results)
+            await _end_leftovers(holds, folder, asked)
+        return await _recorded(asked, holds, folder, results)
 
 
-async def _end_leftovers(held: Hold, folder: SweepFolder, asked: Sweep) -> None:
+def _named(hosts: Sequence[Host]) -> str:
+    return ", ".join(host.name for host in hosts)
+
+
+async def _end_leftovers(holds: Sequence[Hold], folder: SweepFolder, asked: Sweep) -> None:
     """End what an earlier run of this very sweep had launched; its trial is measured anew."""
-    ended = (await end_marked(held, f"{folder.sweep_id}/", asked.timeouts.stop_grace)).ended
-    if ended:
-        text = f"ended {len(ended)} processes left by the run before"
+    mark, grace_s = f"{folder.sweep_id}/", asked.timeouts.stop_grace
+    ended = await together(end_marked(held, mark, grace_s) for held in holds)
+    if count := sum(len(each.ended) for each in ended):
+        text = f"ended {count} processes left by the run before"
         report(Progress("clean", message=text))
 
 
@@ -152,11 +165,11 @@ def _owner(asked: Sweep) -> str:
 
 
 async def _recorded(
-    asked: Sweep, held: Hold, folder: SweepFolder, results: dict[str, TrialResult]
+    asked: Sweep, holds: Sequence[Hold], folder: SweepFolder, results: dict[str, TrialResult]
 ) -> State[str]:
     """Run the sweep; however it ends, the store says how."""
     try:
-        await _measured(asked, held, folder, results)
+        await _measured(asked, holds, folder, results)
     except asyncio.CancelledError:
         set_state(folder, SweepState.CANCELLED, now=time.time(), reason="interrupted")
         raise
@@ -179,17 +192,18 @@ async def _recorded(
 
 
 async def _measured(
-    asked: Sweep, held: Hold, folder: SweepFolder, results: dict[str, TrialResult]
+    asked: Sweep, holds: Sequence[Hold], folder: SweepFolder, results: dict[str, TrialResult]
 ) -> None:
     """Validate and measure; trials that were not reached are in the store too."""
     try:
-        stacks = await _fit_stacks(held, asked, folder)
+        stacks = await _fit_stacks([held.host for held in holds], asked, folder)
         if asked.persist == "sitecustomize":
-            await _persisted(held, asked, stacks)
+            await _persisted([held.host for held in holds], asked, stacks)
         times = asked.timeouts
         patience = Patience(times.ready, times.stall, times.stop_grace)
         planned = len(results) * asked.search.repeats
-        course.set(Course(asked, Site(held, stacks, patience), folder, results, planned))
+        site = Site(holds[0], stacks, patience, tuple(holds[1:]))
+        course.set(Course(asked, site, folder, results, planned))
         await _rounds(course.get())
     finally:
         save_unlaunched(folder, (r for r in results.values() if not r.attempts))
@@ -201,8 +215,8 @@ async def _rounds(now: Course) -> None:
     trials = [result.trial for result in now.results.values()]
     for number, (repeat, each) in enumerate(rounds(trials, now.sweep.search.repeats)):
         now.done = number
-        if now.site.hold.lost.is_set():
-            raise HostLocked(now.site.host.name, "the lock was lost: somebody took the host over")
+        if lost := next((held for held in now.site.holds if held.lost.is_set()), None):
+            raise HostLocked(lost.host.name, "the lock was lost: somebody took the host over")
         if now.out_of_budget():
             return
         if is_due(now.results[each.trial_id], repeat):
@@ -232,13 +246,15 @@ async def _trial(now: Course, each: Trial, repeat: int) -> str:
     return await shown_or_bare(shown, bare, known)
 
 
-async def _fit_stacks(held: Hold, asked: Sweep, folder: SweepFolder) -> tuple[StackReport, ...]:
-    """Validate the host's stacks and keep those that can serve.
+async def _fit_stacks(
+    hosts: Sequence[Host], asked: Sweep, folder: SweepFolder
+) -> tuple[StackReport, ...]:
+    """Validate the hosts' stacks and keep those that can serve.
 
     Raises `StackUnfit` with the first error where there is none.
     """
     report(Progress("validate", detail="loading torch, sgl_kernel, flashinfer …"))
-    reports = await validate_stacks(held.host, asked)
+    reports = await validate_stacks(hosts, asked)
     for each in reports:
         record_stack(folder, each, now=time.time())
         for finding in each.findings:
@@ -249,14 +265,15 @@ async def _fit_stacks(held: Hold, asked: Sweep, folder: SweepFolder) -> tuple[St
     if not fit:
         faults = [f for each in reports for f in each.findings if f.severity is Severity.ERROR]
         why = f"{faults[0].summary}; {faults[0].fix}" if faults else "it lists no stack"
-        raise StackUnfit(held.host.name, f"no stack can serve, nothing was launched: {why}")
+        raise StackUnfit(hosts[0].name, f"no stack can serve, nothing was launched: {why}")
     return fit
 
 
-async def _persisted(held: Hold, asked: Sweep, stacks: tuple[StackReport, ...]) -> None:
+async def _persisted(hosts: Sequence[Host], asked: Sweep, stacks: tuple[StackReport, ...]) -> None:
     """Write the sweep's environment into the stacks that it will use."""
-    for each in stacks:
-        persisted = await persist(held.host, each.stack, asked.server.env)
+    for host, each in product(hosts, stacks):
+        stack = at_same_place(each.stack, hosts[0].settings, host.settings)
+        persisted = await persist(host, stack, asked.server.env)
         if persisted.done == "written":
             where = f"{persisted.path} ({len(asked.server.env)} variables)"
             report(Progress("validate", message=f"environment written into {escape(where)}"))

@@ -17,8 +17,11 @@ from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
 from tasks.domain.diagnosis import Doctor, Remedy
 from tasks.domain.errors import LeaseExpired, SweepError
 from tasks.domain.progress import Progress, report
-from tasks.failures.diagnosis import diagnose, diagnosis_of
+from tasks.domain.sglang import NODE_ADDRESS
+from tasks.domain.together import together
+from tasks.failures.diagnosis import diagnosis_of
 from tasks.failures.fatal import fatal_line
+from tasks.failures.nodes import blame
 from tasks.failures.remedies import NextStep, Prune, Retry, Stop, apply, spread
 from tasks.gpus.clean import Cleaned
 from tasks.gpus.plan import name_them
@@ -31,11 +34,12 @@ from tasks.results.remembered import remember, remembered
 from tasks.results.saving import save_trial, save_unlaunched
 from tasks.results.task import store_trial
 from tasks.server.cure import tidy, unmet
-from tasks.server.launch import end_marked, log_at
+from tasks.server.launch import end_launch, log_at, mark_of
 from tasks.server.order import Launched, LaunchOrder
 from tasks.server.task import launch_server
 
-DOCTOR = Doctor(diagnose, fatal_line, diagnosis_of)
+_MEETING = f"--{NODE_ADDRESS.replace('_', '-')}"
+DOCTOR = Doctor(blame, fatal_line, diagnosis_of)
 
 
 @flow(name="trial", flow_run_name="trial {label} repeat={repeat}")
@@ -120,9 +124,8 @@ async def _remembered(
     order = _order(now, result, repeat, switches)
     if order is None:
         return switches
-    host = now.site.host
-    known = remembered(now.folder.store, host.name, order.stack.fingerprint).values()
-    return (*switches, *[one for one in known if not await unmet(host, one, order)])
+    known = remembered(now.folder.store, now.site.host.name, order.stack.fingerprint).values()
+    return (*switches, *[one for one in known if not await unmet(now.site, one, order)])
 
 
 def _keep_what_worked(
@@ -164,7 +167,11 @@ def _lost_ports(result: TrialResult) -> Iterator[int]:
     for attempt in result.attempts:
         remedy = attempt.diagnosis.remedy if attempt.diagnosis else None
         if remedy and remedy.another_port:
-            yield int(attempt.command[attempt.command.index("--port") + 1])
+            commands = [attempt.command, *(peer.command for peer in attempt.peers)]
+            yield from (int(command[command.index("--port") + 1]) for command in commands)
+            if _MEETING in attempt.command:
+                meeting = attempt.command[attempt.command.index(_MEETING) + 1]
+                yield int(meeting.rpartition(":")[2])
 
 
 async def _attempted(now: Course, result: TrialResult, decision: Decision) -> TrialResult:
@@ -176,8 +183,8 @@ async def _attempted(now: Course, result: TrialResult, decision: Decision) -> Tr
         launched = await outcome_of(run, Launched)
         attempt = replace(
             launched.attempt,
-            ended=tuple(kill.record() for kill in cleaned.ended),
-            removed=tuple(map(str, cleaned.removed)),
+            ended=tuple(kill.record() for each in cleaned for kill in each.ended),
+            removed=tuple(str(one) for each in cleaned for one in each.removed),
         )
         result = replace(result, attempts=(*result.attempts, attempt))
         if launched.attempt.diagnosis is None:
@@ -194,27 +201,35 @@ def _ended_before(cleaned: Cleaned) -> str:
     return f"[yellow]![/] ended to free the GPUs: {escape(named)}"
 
 
-async def _cleaned(now: Course, order: LaunchOrder) -> Cleaned:
-    """Free the GPUs, and take away what dead servers left where a remedy asks for it."""
+async def _cleaned(now: Course, order: LaunchOrder) -> list[Cleaned]:
+    """Free the GPUs of every host that the server needs.
+
+    What dead servers left is taken away too, where a remedy asks for it.
+    """
     report(replace(order.what, phase="clean"))
-    cleaned = await clean_gpus(now.site.host, now.sweep.timeouts.stop_grace)
-    if cleaned.ended:
-        report(replace(order.what, phase="clean", message=_ended_before(cleaned)))
-    for path in await tidy(now.site.host, order):
+    hosts = [hold.host for hold in now.site.holds_for(order.configuration)]
+    grace_s = now.sweep.timeouts.stop_grace
+    each = await together(clean_gpus(host, grace_s) for host in hosts)
+    for cleaned in each:
+        if cleaned.ended:
+            report(replace(order.what, phase="clean", message=_ended_before(cleaned)))
+    for path in await tidy(now.site, order):
         report(Progress("clean", message=f"took away what a dead server left: {escape(path)}"))
-    return cleaned
+    return each
 
 
 async def _ended(now: Course, order: LaunchOrder) -> None:
     """End the server and keep its log; neither a failure nor a cancellation may skip this."""
     report(replace(order.what, phase="stop"))
-    folder = now.site.host.launch_folder(order.mark)
-    await end_marked(now.site.hold, order.mark, now.site.patience.grace_s)
-    files = {
-        "server.log": await log_at(now.site.host, folder),
-        "cmd.sh": await now.site.host.read(f"{folder}/cmd.sh"),
-    }
-    save_launch(now.folder, order.trial_id, order.number, files)
+    holds = now.site.holds_for(order.configuration)
+    await end_launch(holds, order.mark, now.site.patience.grace_s)
+    for rank, hold in enumerate(holds):
+        folder = hold.host.launch_folder(mark_of(order.mark, rank))
+        files = {
+            "server.log": await log_at(hold.host, folder),
+            "cmd.sh": await hold.host.read(f"{folder}/cmd.sh"),
+        }
+        save_launch(now.folder, order.trial_id, order.number, files, node=rank)
 
 
 def _announce(order: LaunchOrder, mode: str, explanation: str, step: NextStep) -> None:

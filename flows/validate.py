@@ -24,7 +24,7 @@ async def validate(host: str = "local") -> State[list[StackReport]]:
     try:
         settings, _ = load()
         async with connect(host, settings.host(host)) as reached:
-            reports = await validate_stacks(reached, None)
+            reports = await validate_stacks([reached], None)
     except InvalidSettings as error:
         return Failed(name=WRONG_INPUT, message=str(error), data=[])
     await acreate_markdown_artifact(

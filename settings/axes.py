@@ -11,8 +11,9 @@ Scalar = bool | int | float | str | None
 NAMED_AXES = ("cuda_graph_max_bs", "nccl_channels", "speculative_steps", "stack")
 _FLAG = re.compile(r"[A-Za-z][A-Za-z0-9_.]*")
 _LEAST = {"cuda_graph_max_bs": 1, "nccl_channels": 1, "speculative_steps": 0}
-_ALONE: dict[str, Scalar] = {"nnodes": 1, "node_rank": 0, "dist_init_addr": None}
-"""Flags of a server over several hosts, with what they are for a server on one."""
+NODES = "nnodes"
+_OURS: dict[str, Scalar] = {"node_rank": 0, "dist_init_addr": None, "nccl_init_addr": None}
+"""Flags that each node of a server gets from the sweep, with what they are for a server on one."""
 
 _SAYS_THE_SAME = {
     "cuda_graph_max_bs": ("args.cuda_graph_max_bs", "args.cuda_graph_max_bs_decode"),
@@ -49,12 +50,14 @@ def value_fault(axis: str, value: Scalar) -> str:
 
 def several_hosts_fault(flag: str, value: object) -> str:
     """What is wrong with a flag that spreads a server over several hosts, or nothing."""
-    if flag not in _ALONE or value in (None, _ALONE[flag]):
-        return ""
-    return (
-        f"{value!r} asks for a server over several hosts, and a sweep launches on one;"
-        " leave it out, and choose --tp so that the model fits"
-    )
+    if flag == NODES and value is not None and (type(value) is not int or value < 1):
+        return f"{value!r} is not a whole number of hosts of at least 1"
+    if flag in _OURS and value not in (None, _OURS[flag]):
+        return (
+            f"{value!r} can't be chosen: each node gets its own from the sweep;"
+            " leave it out, and set nnodes"
+        )
+    return ""
 
 
 def values_faults(axis: str, values: Sequence[Scalar]) -> list[str]:

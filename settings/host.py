@@ -28,6 +28,12 @@ class Host(Strict):
     server_address: str | None = None
     """Where its servers answer, such as a container's own address, if not at the host's."""
 
+    peers: tuple[str, ...] = ()
+    """Hosts of the settings that run the further nodes of a server with `nnodes`, in this order."""
+
+    cluster_address: str | None = None
+    """Where its peers reach it (the host in `--dist-init-addr`); they need it, others don't."""
+
     prefix: tuple[str, ...] = ()
     """How to get into the container, if any: ["pct", "exec", "129", "--"]."""
 

@@ -14,6 +14,7 @@ from simulator import logs, messages, processes
 from simulator.devices import OTHER_MIB, Holder, control_files, holders, visible_gpus
 from simulator.flags import server_args
 from simulator.launch import Launch, capture_sizes
+from simulator.nodes import Nodes
 
 IMPORT_S, DISTRIBUTED_S, LOAD_S, POOL_S, GRAPH_S, WARMUP_S = 6.0, 3.0, 42.0, 1.5, 0.35, 1.5
 SHARDS = 8
@@ -36,6 +37,7 @@ class Boot:
     """Starts the processes of a server and tells how far it is."""
 
     launch: Launch
+    nodes: Nodes = field(default_factory=Nodes)
     # What each child is: `scheduler_<rank>`, `detokenizer` or LEAKED.
     children: dict[int, str] = field(default_factory=dict)
     sleep: Callable[[float], None] = time.sleep
@@ -58,14 +60,20 @@ class Boot:
         if launch.configuration.speculation:
             self._load("draft", launch.scenario.parameters.draft_weights_mib)
             self._capture(draft=True)
+        self.nodes.meet()
         self._announce()
+
+    @property
+    def ranks(self) -> range:
+        """Return the tensor-parallel ranks of this node."""
+        return self.nodes.ranks(self.launch.configuration.tp_size)
 
     @property
     def _wording(self) -> tuple[str, str]:
         return WORDING.get(self.launch.version, USUAL_WORDING)
 
     def _say(self, message: str) -> None:
-        logs.log(message, self.launch.rank(0))
+        logs.log(message, self.launch.rank(self.ranks[0]))
 
     def _wait(self, seconds: float) -> None:
         scaled = seconds * self.launch.scenario.launch_time_scale
@@ -83,13 +91,15 @@ class Boot:
         """Start the schedulers, each on its GPU, and the detokenizer."""
         gpus = self._gpus()
         control = control_files(self.launch.root) if self.launch.root else []
-        for rank in range(self.launch.configuration.tp_size):
-            held = [gpus[rank], *control] if rank < len(gpus) else []
+        for place, rank in enumerate(self.ranks):
+            held = [gpus[place], *control] if place < len(gpus) else []
             pid = processes.spawn(f"sglang::scheduler_TP{rank}", held)
             self.children[pid] = f"scheduler_{rank}"
-        self.children[processes.spawn("sglang::detokenizer", [])] = "detokenizer"
+        if self.nodes.rank == 0:
+            self.children[processes.spawn("sglang::detokenizer", [])] = "detokenizer"
         if "leaky-child" in self.launch.faults:
-            orphan = processes.spawn("sglang::scheduler_TP0", [*gpus, *control], orphan=True)
+            title = f"sglang::scheduler_TP{self.ranks[0]}"
+            orphan = processes.spawn(title, [*gpus, *control], orphan=True)
             self.children[orphan] = LEAKED
 
     def _gpus(self) -> list[Path]:
@@ -99,7 +109,7 @@ class Boot:
         arguments = self.launch.configuration.arguments
         first, step = arguments.get("base_gpu_id", 0), arguments.get("gpu_id_step", 1)
         visible = visible_gpus(self.launch.root, self.launch.environment)
-        return visible[first::step][: self.launch.configuration.tp_size]
+        return visible[first::step][: len(self.ranks)]
 
     def _distributed(self) -> None:
         joining = self._wording[0]
@@ -107,8 +117,9 @@ class Boot:
         if "nccl-hang" in self.launch.faults:
             while True:
                 signal.pause()
-        if self.launch.root and len(self._gpus()) < self.launch.configuration.tp_size:
-            raise SchedulerFailed(messages.bad_ordinal(), len(self._gpus()))
+        if self.launch.root and len(self._gpus()) < len(self.ranks):
+            raise SchedulerFailed(messages.bad_ordinal(), self.ranks[len(self._gpus())])
+        self.nodes.join()
         self._wait(DISTRIBUTED_S + self._slow("distributed"))
         self._say(f"{joining} ends. elapsed=2.87 s, mem usage=0.71 GB")
 
@@ -212,8 +223,8 @@ class Boot:
                 failed = "oom-graph-capture" in self.launch.faults
                 if failed or not self.launch.memory.graphs_fit:
                     logs.write("\n")
-                    gpu = self.launch.configuration.tp_size - 1
-                    raise SchedulerFailed(messages.capture_failed(gpu, total), gpu)
+                    gpu = len(self.ranks) - 1
+                    raise SchedulerFailed(messages.capture_failed(gpu, total), self.ranks[-1])
             self._wait(GRAPH_S + self._slow("capture") / len(sizes))
         text = f"Capturing batches (bs={sizes[0]} avail_mem={left_gb:.2f} GB):"
         logs.write(_bar(text, len(sizes), len(sizes), len(sizes) * GRAPH_S, blocks=True) + "\n")

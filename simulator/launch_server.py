@@ -21,6 +21,7 @@ from typing import NoReturn
 from simulator import flags, logs, messages, processes, scenario
 from simulator.boot import WARMUP_S, Boot, SchedulerFailed, kill_silently
 from simulator.launch import Launch, plan, read_model_config
+from simulator.nodes import Nodes
 from simulator.server import Server, listen
 from simulator.service import Service
 
@@ -78,6 +79,8 @@ class Supervisor:
         raise AssertionError("unreachable: SIGKILL can't be survived")
 
     def _serve(self) -> int:
+        if self.boot.nodes.rank:
+            return self._serve_nobody()
         arguments = self.launch.configuration
         logs.uvicorn(f"Started server process [{os.getpid()}]")
         logs.uvicorn("Waiting for application startup.")
@@ -91,6 +94,17 @@ class Supervisor:
         logs.uvicorn(
             f"Uvicorn running on http://{arguments.host}:{arguments.port} (Press CTRL+C to quit)"
         )
+        return self._loop(self._open(listener))
+
+    def _serve_nobody(self) -> int:
+        """Answer /health and nothing else, as a node does that isn't the first."""
+        arguments = self.launch.configuration
+        where = f"{arguments.host}:{arguments.port}"
+        logs.log(f"Starting dummy health check server at {where}")
+        try:
+            listener = listen(arguments.host, arguments.port)
+        except OSError as error:
+            return self._port_taken(error)
         return self._loop(self._open(listener))
 
     def _port_taken(self, error: OSError) -> int:
@@ -109,6 +123,8 @@ class Supervisor:
 
     def _warm_up(self) -> None:
         """Log the warm-up that SGLang sends to itself, and claim to be ready."""
+        if self.boot.nodes.rank:
+            return
         if not self.launch.configuration.arguments.get("skip_server_warmup"):
             logs.access("127.0.0.1:41790", "GET", "/model_info", 200, "OK")
             time.sleep(WARMUP_S * self.launch.scenario.launch_time_scale)
@@ -129,6 +145,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._on_terminate)
         signal.signal(signal.SIGCHLD, lambda *_: None)
+        self.boot.nodes.watch()
         self._arm(server)
         return server
 
@@ -155,6 +172,8 @@ class Supervisor:
             # A signal to the whole process group ends the children too: no reason to cry.
             if scheduler and not self.terminating:
                 self._die_of_child()
+        if not self.terminating and (gone := self.boot.nodes.lost()):
+            self._fail(messages.peer_gone(gone), self.boot.ranks[0])
         if self.terminating and not self.draining and self.server:
             self.draining = True
             logs.log(
@@ -197,7 +216,7 @@ class Supervisor:
                 service.on_fatal_request = strike
 
     def _die_mid_load(self) -> None:
-        rank = self.launch.configuration.tp_size - 1
+        rank = self.boot.ranks[-1]
         prefix = self.launch.rank(rank)
         logs.log(f"Scheduler hit an exception: {messages.illegal_access()}", prefix)
         logs.write(messages.watchdog_echo(rank))
@@ -257,7 +276,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif "cudnn-check" in launch.faults:
         logs.write(messages.cudnn(stack))
     else:
-        return Supervisor(launch, Boot(launch)).run()
+        nodes = Nodes.of(configuration.arguments)
+        return Supervisor(launch, Boot(launch, nodes)).run()
     return 1
 
 

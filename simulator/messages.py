@@ -221,6 +221,18 @@ def illegal_access() -> str:
     return traceback(SERVING_FRAMES, error + ASYNC_HINT)
 
 
+def peer_gone(address: str) -> str:
+    """Return what a node's scheduler raises when another node has gone: an echo, not the cause."""
+    frames = (
+        SERVING_FRAMES[0],
+        ("sglang/srt/managers/scheduler.py", 1108, "event_loop_overlap",
+         "recv_reqs = self.recv_requests()"),
+        ("sglang/srt/utils/common.py", 1310, "broadcast_pyobj", "dist.broadcast("),
+    )  # fmt: skip
+    error = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:538] "
+    return traceback(frames, f"{error}Connection closed by peer {address}")
+
+
 def watchdog_echo(rank: int) -> str:
     """Return what NCCL's watchdog prints after an illegal access: an echo, not the cause."""
     return (

@@ -77,10 +77,11 @@ class Service:
     def _route(self, request: HttpRequest) -> tuple["Handler | None", int]:
         methods = ROUTES.get(request.path)
         key = self.launch.configuration.arguments.get("api_key")
-        public = request.path.startswith(("/health", "/metrics"))
+        health = request.path.startswith("/health")
+        public = health or request.path.startswith("/metrics")
         if key and not public and request.headers.get("authorization") != f"Bearer {key}":
             return None, 401
-        if methods is None:
+        if methods is None or (self.launch.configuration.arguments["node_rank"] and not health):
             return None, 404
         handler = methods.get(request.method)
         if handler is None:
@@ -139,8 +140,12 @@ class Service:
             raise Invalid("The server is not ready to generate.", 503)
 
     def health(self, connection: Connection, request: HttpRequest, now_s: float) -> bytes | None:
-        """Generate one token where nothing runs, as SGLang does; a busy server is healthy."""
-        if self.pacer.busy or now_s < self.ready_s:
+        """Generate one token where nothing runs, as SGLang does; a busy server is healthy.
+
+        A node that isn't the first is so anyway.
+        """
+        later_node = bool(self.launch.configuration.arguments["node_rank"])
+        if later_node or self.pacer.busy or now_s < self.ready_s:
             return response(200, b"")
         asked = Asked((0,), 1, stops_by_itself=False, stream=False)
         return self._submit(connection, asked, Empty(), now_s)

@@ -7,22 +7,28 @@ from rich.text import Text
 
 from settings.application import Settings
 from settings.host import Host
+from settings.nodes import at_same_place, hosts_of
 from settings.quantities import show_duration
 from settings.sweep import Sweep
 from tasks.domain.configuration import Trial
 from tasks.search.grid import excluded, plan_trials
-from tasks.server.command import CommandLine, command_line
+from tasks.server.command import CommandLine, Place, command_line
 
 
-def host_of(sweep: Sweep, settings: Settings) -> Host:
-    """The sweep's host, or one with default values: a plan needs no host."""
-    return settings.hosts.get(sweep.host, Host())
+def planned_on(sweep: Sweep, settings: Settings) -> Mapping[str, Host]:
+    """The sweep's hosts, or one with default values: a plan needs no host.
+
+    Raises `InvalidSettings` where a host that is configured lacks what its servers need.
+    """
+    if sweep.host in {"local", *settings.hosts}:
+        return hosts_of(settings, sweep)
+    return {sweep.host: Host(cluster_address=sweep.host)}
 
 
 def plan_json(sweep: Sweep, settings: Settings) -> Mapping[str, object]:
     """The plan for machines."""
-    host = host_of(sweep, settings)
-    trials = [_trial_json(trial, host) for trial in plan_trials(sweep)]
+    hosts = planned_on(sweep, settings)
+    trials = [_trial_json(trial, hosts) for trial in plan_trials(sweep)]
     return {
         "name": sweep.name,
         "host": sweep.host,
@@ -33,8 +39,8 @@ def plan_json(sweep: Sweep, settings: Settings) -> Mapping[str, object]:
     }
 
 
-def _trial_json(trial: Trial, host: Host) -> Mapping[str, object]:
-    command = _command(trial, host)
+def _trial_json(trial: Trial, hosts: Mapping[str, Host]) -> Mapping[str, object]:
+    (_, command), *peers = _commands(trial, hosts).items()
     return {
         "trial_id": trial.trial_id,
         "baseline": trial.baseline,
@@ -42,12 +48,13 @@ def _trial_json(trial: Trial, host: Host) -> Mapping[str, object]:
         "command": command.shell,
         "argv": command.argv,
         "env": command.env,
+        "peers": {name: peer.shell for name, peer in peers},
     }
 
 
 def print_plan(console: Console, sweep: Sweep, settings: Settings) -> None:
     """The plan for a person: a line that counts, then each trial with its command line."""
-    host = host_of(sweep, settings)
+    hosts = planned_on(sweep, settings)
     trials = plan_trials(sweep)
     for number, trial in enumerate(trials, 1):
         mark = "  (baseline)" if trial.baseline else ""
@@ -55,7 +62,10 @@ def print_plan(console: Console, sweep: Sweep, settings: Settings) -> None:
             Text(f"{number:>3}  {trial.trial_id}  {trial.label}{mark}", style="bold"),
             soft_wrap=True,
         )
-        console.print(Text(f"     {_command(trial, host).shell}"), soft_wrap=True)
+        commands = _commands(trial, hosts)
+        for name, command in commands.items():
+            where = f"on {name}: " if len(commands) > 1 else ""
+            console.print(Text(f"     {where}{command.shell}"), soft_wrap=True)
     if sweep.host not in {"local", *settings.hosts}:
         unknown = f"host {sweep.host!r} is not configured yet: shown with defaults"
         console.print(Text(unknown, style="yellow"), soft_wrap=True)
@@ -72,15 +82,23 @@ def print_plan(console: Console, sweep: Sweep, settings: Settings) -> None:
     console.print(Text(total), soft_wrap=True)
 
 
-def _command(trial: Trial, host: Host) -> CommandLine:
-    """The command line as far as it is known without asking the host: its flags' newest names
-    and a free port are settled at the launch."""
-    interpreter = trial.configuration.stack or host.stacks[0]
-    command = command_line(
-        trial.configuration,
-        interpreter,
-        host.launch,
-        port=host.port,
-        address=host.listen_address,
-    )
-    return CommandLine(command.argv, {**host.env, **command.env})
+def _commands(trial: Trial, hosts: Mapping[str, Host]) -> dict[str, CommandLine]:
+    """The command line on each host, as far as it is known without asking it: its flags' newest
+    names and free ports are settled at the launch."""
+    asked = trial.configuration
+    first = next(iter(hosts.values()))
+    stack = asked.stack or first.stacks[0]
+    commands = {}
+    for rank, (name, host) in enumerate(list(hosts.items())[: asked.nodes]):
+        command = command_line(
+            asked,
+            at_same_place(stack, first, host),
+            host.launch,
+            port=host.port,
+            address=host.listen_address,
+            place=Place(rank, f"{first.cluster_address}:{first.port + 1}")
+            if asked.nodes > 1
+            else None,
+        )
+        commands[name] = CommandLine(command.argv, {**host.env, **command.env})
+    return commands

@@ -12,6 +12,7 @@ from flows.commands.live import shown
 from flows.commands.report import print_stored
 from flows.opening import requested
 from settings.application import Settings
+from settings.nodes import hosts_of
 from settings.sweep import Sweep
 from tasks.domain.errors import ExitStatus
 from tasks.domain.progress import Progress, report
@@ -77,7 +78,7 @@ def _told_by_store(sweep_id: str, error: Exception, settings: Settings, out: Con
 def _refuse_early(sweep: Sweep | None, resume: str | None, settings: Settings) -> None:
     """Refuse what can't be run before anything is started."""
     asked = requested(sweep, resume, Path(settings.store))
-    settings.host(asked.host)
+    hosts_of(settings, asked)
 
 
 def _api_lost(error: Exception, settings: Settings) -> str:

@@ -9,6 +9,7 @@ from enum import StrEnum
 from tasks.domain.answer import Answer
 from tasks.domain.diagnosis import Diagnosis, Remedy
 from tasks.domain.measurement import LevelResult
+from tasks.domain.sglang import NODES
 
 Value = str | int | float | bool | None | list[str | int | float]
 """A flag's or an axis' value: True is the bare flag, False and None leave it out."""
@@ -25,6 +26,12 @@ class ServerConfiguration:
     args: Mapping[str, Value] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     stack: str | None = None
+
+    @property
+    def nodes(self) -> int:
+        """Over how many hosts the server runs."""
+        asked = self.args.get(NODES)
+        return asked if isinstance(asked, int) and asked else 1
 
     @property
     def digest(self) -> str:
@@ -86,11 +93,21 @@ class EndedProcess:
 
 
 @dataclass(frozen=True, slots=True)
+class PeerCommand:
+    """What was started on one more host of a server over several."""
+
+    host: str
+    command: tuple[str, ...]
+    env: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One launch within a trial: what was started, with which remedies, and how it ended.
 
     Times are UTC seconds since the epoch; `ready_s` is the time from the launch to ready. `ended`
     are the processes that had to go before it, `removed` what dead launches of ours had left.
+    `command` is that of the first node, `peers` has the others' by their rank.
     """
 
     number: int
@@ -106,6 +123,7 @@ class Attempt:
     folder: str = ""
     ended: tuple[EndedProcess, ...] = ()
     removed: tuple[str, ...] = ()
+    peers: tuple[PeerCommand, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

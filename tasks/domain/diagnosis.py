@@ -1,9 +1,8 @@
 """What is said of a launch or a run that failed."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 
 class Phase(StrEnum):
@@ -104,7 +103,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The cause of a failure and the way on; `mode` is a name of the catalogue, or `unknown`."""
+    """The cause of a failure and the way on; `mode` is a name of the catalogue, or `unknown`.
+
+    Of a server over several hosts, `node` is the rank of the one that failed, the evidence's lines
+    being those of its log.
+    """
 
     mode: str
     phase: Phase
@@ -113,6 +116,7 @@ class Diagnosis:
     remedy: Remedy | None = None
     evidence: tuple[Evidence, ...] = ()
     docs: str = ""
+    node: int = 0
 
     @property
     def cause(self) -> str:
@@ -120,18 +124,21 @@ class Diagnosis:
         return f"{self.mode}: {self.explanation}"
 
 
-class Diagnose(Protocol):
-    """Find the cause in a log; None for a healthy one.
+@dataclass(frozen=True, slots=True)
+class NodeEnd:
+    """How a server, or one node of it, ended; `stalled` where it still runs without a sign of life.
 
-    `phase` None derives it from the log; `stalled` says that the server still ran but gave no
-    sign of life.
+    `phase` None derives it from the log.
     """
 
-    def __call__(
-        self, log: str, exit_code: int | None, phase: Phase | None = None, *, stalled: bool = False
-    ) -> Diagnosis | None:
-        """Judge a log."""
-        ...
+    log: str
+    exit_code: int | None
+    phase: Phase | None = None
+    stalled: bool = False
+
+
+Blame = Callable[[Sequence[NodeEnd]], tuple[int, Diagnosis | None]]
+"""Find the node whose failure explains the others', and the cause; None for healthy logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +148,6 @@ class Doctor:
     `diagnosis_of` is for a mode that was seen without a log.
     """
 
-    diagnose: Diagnose
+    blame: Blame
     is_fatal: Callable[[str], bool]
     diagnosis_of: Callable[[str, Phase], Diagnosis]

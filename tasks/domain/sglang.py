@@ -48,6 +48,14 @@ SPECULATIVE_FLAGS = (
 WORKER_PREFIX = "sglang::"
 """How the names of a server's own processes begin, such as `sglang::scheduler_TP0`."""
 
+NODES = "nnodes"
+NODE_RANK = "node_rank"
+NODE_ADDRESS = "dist_init_addr"
+"""Flags of a server over several hosts: how many, which of them this is, where they meet."""
+
+PORTS_OF_NODES = 8
+"""How many ports in a row the nodes may use, from the one where they meet (`PortArgs`)."""
+
 NCCL_CHANNELS = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS")
 
 

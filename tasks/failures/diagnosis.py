@@ -41,10 +41,14 @@ def diagnose_lines(
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A diagnosis, None for no failure; `phase` is None where no line was a server's."""
+    """A diagnosis, None for no failure; `phase` is None where no line was a server's.
+
+    `sighting` is what decided, None where no line did.
+    """
 
     diagnosis: Diagnosis | None
     phase: Phase | None
+    sighting: Sighting | None = None
 
 
 def judge_lines(
@@ -57,17 +61,18 @@ def judge_lines(
     """Diagnose, and tell how far the log shows the server to have come."""
     findings = scan(lines, phase)
     where = phase or findings.timeline.phase
-    return Judgement(_diagnosed(findings, exit_code, phase, stalled=stalled), where)
+    deciding = _cause(findings)
+    if deciding is None and not _unexplained(findings):
+        deciding = next(iter(_echoed(findings)), None)
+    if deciding is not None:
+        return Judgement(_explained(deciding, phase), where, deciding)
+    return Judgement(_without_a_sign(findings, exit_code, where, stalled=stalled), where)
 
 
-def _diagnosed(
-    findings: Findings, exit_code: int | None, phase: Phase | None, *, stalled: bool
+def _without_a_sign(
+    findings: Findings, exit_code: int | None, where: Phase | None, *, stalled: bool
 ) -> Diagnosis | None:
-    where = phase or findings.timeline.phase
-    if cause := _cause(findings):
-        return _explained(cause, phase)
-    if _echoed(findings) and not _unexplained(findings):
-        return _explained(_echoed(findings)[0], phase)
+    """Judge by exit code, phase and the log's end, where no line is a sign of anything."""
     if mode := _wordless(findings, exit_code, where, stalled):
         return _of(mode, where or mode.phases[0], tuple(findings.last))
     if _failed(findings, exit_code, stalled):

@@ -66,6 +66,7 @@ def _summary(attempt: Attempt, diagnosis: Diagnosis, follows: str) -> str:
         ("attempt", f"{attempt.number} of repeat {attempt.repeat}"),
         ("phase", diagnosis.phase.value.replace("_", " ")),
         ("exit code", exit_code),
+        *([("node", _host_of_node(attempt, diagnosis.node))] if attempt.peers else []),
         ("stack", f"`{attempt.stack}`"),
         ("what follows", follows or f"**{diagnosis.action}**: {_FOLLOWS[diagnosis.action]}"),
     ]
@@ -141,10 +142,22 @@ def changes(remedy: Remedy) -> str:
     return ", ".join(parts) or "nothing, it is only repeated"
 
 
+def _host_of_node(attempt: Attempt, rank: int) -> str:
+    """Say which of a server's nodes it is."""
+    return f"{rank} on {attempt.peers[rank - 1].host}" if rank else "0, the first"
+
+
 def _command(attempt: Attempt) -> str:
-    """Give the command to reproduce it by hand."""
-    env = [f"{name}={_shell_value(name, value)}" for name, value in sorted(attempt.env.items())]
-    words = [*env, *(shlex.quote(word) for word in attempt.command)]
+    """Give the command to reproduce it by hand, of every node."""
+    blocks = [_spelt(attempt.env, attempt.command)]
+    blocks += [f"On {peer.host}:\n\n{_spelt(peer.env, peer.command)}" for peer in attempt.peers]
+    return "\n\n".join(["## By hand", *blocks])
+
+
+def _spelt(variables: Mapping[str, str], command: Sequence[str]) -> str:
+    """Write a command for a shell, a variable or a flag a line."""
+    env = [f"{name}={_shell_value(name, value)}" for name, value in sorted(variables.items())]
+    words = [*env, *(shlex.quote(word) for word in command)]
     lines: list[str] = []
     for word in words:
         glued = lines and not word.startswith("-") and lines[-1].startswith("-")
@@ -152,7 +165,7 @@ def _command(attempt: Attempt) -> str:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
-    return "## By hand\n\n" + _block(" \\\n  ".join(lines), "sh")
+    return _block(" \\\n  ".join(lines), "sh")
 
 
 def _is_secret(name: str) -> bool:

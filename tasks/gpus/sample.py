@@ -7,8 +7,9 @@ breaks loses no sample, and no process is started while the server is measured.
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 
 from tasks.domain.errors import HostError
 from tasks.domain.nvidia_smi import GpuSample, parse_samples, sample_queries
@@ -21,12 +22,12 @@ _GRACE_S = 1.0
 
 @asynccontextmanager
 async def sampling(
-    hold: Hold, mark: str, *, our_clock: bool, interval_s: float = INTERVAL_S
+    hold: Hold, mark: str, *, clock: Host | None, interval_s: float = INTERVAL_S
 ) -> AsyncIterator[list[GpuSample]]:
     """Record while the block runs; the list is filled when it has ended.
 
-    `mark` is the marker of the recorder's processes. With `our_clock` the samples' monotonic times
-    are on this machine's clock, otherwise on the host's: whichever the requests' times are on.
+    `mark` is the marker of the recorder's processes. The samples' monotonic times are on the clock
+    of the host `clock`, None for this machine's: whichever the requests' times are on.
     A measurement is never disturbed by its watcher: where nvidia-smi fails, or the host can't be
     reached at the end, the list stays shorter, or empty.
     """
@@ -35,7 +36,7 @@ async def sampling(
     offset_ns = 0
     try:
         with contextlib.suppress(HostError):
-            offset_ns = await clock_offset_ns(hold.host) if our_clock else 0
+            offset_ns = await clock_offset_ns(hold.host, clock)
             await _begin(hold, mark, folder, interval_s)
         yield samples
     finally:
@@ -63,7 +64,23 @@ async def _end(
     await host.ask("remove", {"folder": folder, "within": host.launch_folder("")})
 
 
-async def clock_offset_ns(host: Host) -> int:
+def numbered_through(nodes: Sequence[Sequence[GpuSample]]) -> list[GpuSample]:
+    """The samples of a server's nodes, the GPUs of each numbered on from those before it."""
+    first, samples = 0, list[GpuSample]()
+    for node in nodes:
+        samples += [replace(sample, index=first + sample.index) for sample in node]
+        first += len({sample.index for sample in node})
+    return samples
+
+
+async def clock_offset_ns(host: Host, clock: Host | None) -> int:
+    """What to add to the host's CLOCK_MONOTONIC to get another host's, or ours."""
+    if host is clock:
+        return 0
+    return await _ahead_ns(host) - (await _ahead_ns(clock) if clock else 0)
+
+
+async def _ahead_ns(host: Host) -> int:
     """What to add to the host's CLOCK_MONOTONIC to get ours; 0 on this machine.
 
     Of three questions the one answered fastest tells best: it was asked and answered within twice

@@ -388,9 +388,9 @@ class Host:
         text = base64.b64encode(data).decode()
         await self.ask("write", {"path": path, "data": text, "executable": executable})
 
-    async def free_port(self, avoid: Sequence[int] = ()) -> int:
-        """The first port from the host's own on that nobody listens on."""
-        request = {"first": self.settings.port, "avoid": list(avoid)}
+    async def free_port(self, avoid: Sequence[int] = (), in_a_row: int = 1) -> int:
+        """The first port from the host's own on that nobody listens on, nor on those after it."""
+        request = {"first": self.settings.port, "avoid": list(avoid), "in_a_row": in_a_row}
         port: int = (await self.ask("free_port", request))["port"]
         return port
 

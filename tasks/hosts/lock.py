@@ -2,9 +2,10 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from rich.markup import escape
@@ -60,6 +61,33 @@ async def hold(
     finally:
         heartbeat.cancel()
         await asyncio.shield(give_back(host, token))
+
+
+@asynccontextmanager
+async def hold_all(
+    hosts: Sequence[Host], owner: str, token: str, lease_s: float, wait_s: float
+) -> AsyncIterator[tuple[Hold, ...]]:
+    """Take the locks of several hosts, and keep them.
+
+    Everybody takes them in the same order, by machine and not by what somebody's settings call it:
+    two sweeps that want the same hosts never wait for each other. Raises `HostError` where two
+    names mean one lock.
+    """
+    ordered = sorted(hosts, key=_lock_of)
+    for one, other in pairwise(ordered):
+        if _lock_of(one) == _lock_of(other):
+            fault = f"is the same machine and run folder as {one.name}; name each machine once"
+            raise HostError(other.name, fault)
+    async with AsyncExitStack() as stack:
+        taken = [
+            await stack.enter_async_context(hold(h, owner, token, lease_s, wait_s)) for h in ordered
+        ]
+        yield tuple(taken[ordered.index(host)] for host in hosts)
+
+
+def _lock_of(host: Host) -> tuple[str, str, str]:
+    """What tells one host's lock from another's, the same whoever asks."""
+    return host.identity.hostname, host.identity.boot_id, host.run_folder
 
 
 async def holder_of(host: Host) -> str:

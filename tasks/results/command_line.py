@@ -20,9 +20,16 @@ def attempt_command(attempt: Attempt) -> str:
     """Build the line of one launch: the variables that it had, then the command.
 
     The host's own variables are among them: without its CUDA_HOME it would be another server.
+    Of a server over several hosts each node has a line, under a comment that names its host.
     """
-    words = [*_assignments(attempt.env), *with_port(attempt.command, PORT)]
-    return " ".join(words)
+    lines = [_line(attempt.env, attempt.command)]
+    for peer in attempt.peers:
+        lines += [f"# on {peer.host}:", _line(peer.env, peer.command)]
+    return "\n".join(lines)
+
+
+def _line(env: Mapping[str, str], command: Sequence[str]) -> str:
+    return " ".join([*_assignments(env), *with_port(command, PORT)])
 
 
 def with_port(command: Sequence[str], port: int) -> Iterator[str]:

@@ -56,6 +56,11 @@ class SweepFolder:
         """Build the path of one launch's folder: cmd.sh, env, server.log, gpu.parquet."""
         return self.trial(trial_id) / f"attempt-{number}"
 
+    def node(self, trial_id: str, number: int, rank: int) -> Path:
+        """Build the path of what one node of a launch has left: of the first in its own folder."""
+        attempt = self.attempt(trial_id, number)
+        return attempt / f"node-{rank}" if rank else attempt
+
 
 def new_sweep_id(name: str, started_at: float, suffix: str) -> str:
     """Build an id that sorts by time: `20261130T020000Z-kimi-k2.5-nightly-ab12`.

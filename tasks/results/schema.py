@@ -192,7 +192,7 @@ GPU: tuple[Column, ...] = (
         "index",
         "Int64",
         "1",
-        "Number of the GPU, as nvidia-smi counts.",
+        "Number of the GPU, as nvidia-smi counts; those of further nodes count on.",
         "nvidia-smi index",
         needed=True,
     ),

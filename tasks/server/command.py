@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tasks.domain.configuration import ServerConfiguration, Value
-from tasks.domain.sglang import resolve_flag
+from tasks.domain.sglang import NODE_ADDRESS, NODE_RANK, resolve_flag
 
 DEFAULT_PORT = 30000
 
@@ -30,6 +30,14 @@ class CommandLine:
         return "\n".join(["#!/bin/sh", *exports, f"exec {' '.join(map(_quoted, self.argv))}", ""])
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Which node of a server over several hosts this is, and where they all meet."""
+
+    rank: int
+    meeting: str
+
+
 def command_line(
     configuration: ServerConfiguration,
     interpreter: str,
@@ -38,11 +46,14 @@ def command_line(
     port: int = DEFAULT_PORT,
     address: str = "127.0.0.1",
     known_flags: frozenset[str] = frozenset(),
+    place: Place | None = None,
 ) -> CommandLine:
     """Spell a configuration out, each flag by the name that the target's SGLang knows."""
     argv = [interpreter, *launch, "--model-path", configuration.model_path]
     for name, value in configuration.args.items():
         argv += _flag(resolve_flag(name, known_flags), value)
+    if place is not None:
+        argv += [*_flag(NODE_RANK, place.rank), *_flag(NODE_ADDRESS, place.meeting)]
     argv += ["--host", address, "--port", str(port)]
     return CommandLine(tuple(argv), dict(configuration.env))
 

@@ -1,8 +1,10 @@
-"""Start one server on a host, detached, and know it again."""
+"""Start one server on its hosts, detached, and know it again."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.domain.errors import HostError
+from tasks.domain.together import together
 from tasks.hosts.host import Ended, Host
 from tasks.hosts.lock import Hold
 from tasks.server.command import CommandLine
@@ -12,14 +14,61 @@ _PART_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """A server that was started: where its files lie, and the marker that its processes carry."""
+class Node:
+    """A server's share of one host: what is started there, and the marker of its processes.
 
-    folder: str
+    A server on one host has one; of several, the first (rank 0) is the one that answers.
+    """
+
+    hold: Hold
     mark: str
     port: int
-    base_url: str
     command: CommandLine
+
+    @property
+    def host(self) -> Host:
+        """Where it runs."""
+        return self.hold.host
+
+    @property
+    def folder(self) -> str:
+        """Where its files lie on its host."""
+        return self.host.launch_folder(self.mark)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A server that was started, node by node, and where it answers.
+
+    Its folder, marker, port and command are those of its first node.
+    """
+
+    nodes: tuple[Node, ...]
+    base_url: str
+
+    @property
+    def folder(self) -> str:
+        """Where its files lie."""
+        return self.nodes[0].folder
+
+    @property
+    def mark(self) -> str:
+        """The marker that its processes carry."""
+        return self.nodes[0].mark
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self.nodes[0].port
+
+    @property
+    def command(self) -> CommandLine:
+        """What was started."""
+        return self.nodes[0].command
+
+    def where(self, rank: int) -> str:
+        """Which node a rank is, in words; nothing for a server on one host."""
+        return f"node {rank} ({self.nodes[rank].host.name})" if len(self.nodes) > 1 else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +85,43 @@ class Patience:
     certain_s: float = 5.0
 
 
-async def start(
-    hold: Hold, command: CommandLine, port: int, mark: str, patience: Patience
-) -> Launch:
-    """Start a server under the host's supervisor; its lease is renewed as long as we hold it."""
-    host = hold.host
-    folder = host.launch_folder(mark)
-    await host.write(f"{folder}/cmd.sh", command.script.encode(), executable=True)
-    hold.folders.add(folder)
+def mark_of(mark: str, rank: int) -> str:
+    """The marker of a launch's node: nobody's is the beginning of another's.
+
+    Two hosts of the settings may be one machine, where only the marker tells them apart.
+    """
+    return mark if rank == 0 else f"{mark.rstrip('/')}.node-{rank}/"
+
+
+async def start(nodes: Sequence[Node], patience: Patience) -> Launch:
+    """Start all nodes of a server under their hosts' supervisors.
+
+    Their leases are renewed as long as we hold the hosts.
+    """
+    await together(_start(node, patience) for node in nodes)
+    first = nodes[0]
+    return Launch(tuple(nodes), await first.host.transport.address(first.port))
+
+
+async def _start(node: Node, patience: Patience) -> None:
+    host, command = node.host, node.command
+    await host.write(f"{node.folder}/cmd.sh", command.script.encode(), executable=True)
+    node.hold.folders.add(node.folder)
     await host.start(
         command.argv,
         env=command.env,
-        folder=folder,
-        mark=mark,
-        lease_s=hold.lease_s,
+        folder=node.folder,
+        mark=node.mark,
+        lease_s=node.hold.lease_s,
         grace_s=patience.grace_s,
     )
-    return Launch(folder, mark, port, await host.transport.address(port), command)
+
+
+async def end_launch(holds: Sequence[Hold], mark: str, grace_s: float) -> None:
+    """End all nodes of a launch, at once, verified gone; those that never began are fine."""
+    await together(
+        end_marked(hold, mark_of(mark, rank), grace_s) for rank, hold in enumerate(holds)
+    )
 
 
 async def end_marked(hold: Hold, mark: str, grace_s: float) -> Ended:

@@ -7,18 +7,21 @@ had failed, when another server answered the warm-up request.
 
 import asyncio
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from tasks.domain.diagnosis import Phase
-from tasks.domain.errors import LeaseExpired
+from tasks.domain.diagnosis import NodeEnd, Phase
+from tasks.domain.errors import HostError, LeaseExpired
 from tasks.domain.progress import Progress, report
-from tasks.hosts.host import Host, Watched
+from tasks.domain.together import together
+from tasks.hosts.host import Watched
 from tasks.server.http import generates
-from tasks.server.launch import Launch, Patience, log_at
+from tasks.server.launch import Launch, Node, Patience, log_at
 from tasks.server.signs import FatalLine, Signs
 
 _PROBE_S = 20.0
 _EXIT_RECORD_S = 3.0
+_LAST_LOOK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +36,8 @@ class NotReady:
     """It won't serve; `exit_code` is None where it still ran.
 
     `stalled` where it only hung, `port_stolen` where another server answers in its place,
-    `child_lost` where a process of its ended and it went on.
+    `child_lost` where a process of its ended and it went on. Of a server over several hosts this is
+    the node with that `rank`, and `others` is how the rest of them were when it gave up.
     """
 
     exit_code: int | None
@@ -43,43 +47,97 @@ class NotReady:
     stalled: bool = False
     port_stolen: bool = False
     child_lost: bool = False
+    rank: int = 0
+    others: tuple["NotReady", ...] = ()
+
+    @property
+    def end(self) -> NodeEnd:
+        """What a doctor needs to know of it."""
+        return NodeEnd(self.log, self.exit_code, self.phase, self.stalled)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watch:
+    """What is watched: the server, and the signs of each of its nodes."""
+
+    launch: Launch
+    signs: Sequence[Signs]
+    patience: Patience
+    is_fatal: FatalLine
+    what: Progress
+    expected_s: float | None
 
 
 async def await_ready(
-    host: Host,
     launch: Launch,
     patience: Patience,
     is_fatal: FatalLine,
     what: Progress,
     expected_s: float | None = None,
 ) -> Ready | NotReady:
-    """Watch process, log, port, HTTP and GPU memory together until they agree.
+    """Watch process, log, port, HTTP and GPU memory together until they agree, on every node.
 
-    `expected_s` is how long earlier launches took, for whoever watches.
+    The first node tells when the server serves, and any of them that it won't. `expected_s` is how
+    long earlier launches took, for whoever watches.
     """
-    signs, pause_s = Signs.none_yet(), 0.0
+    watch = _Watch(launch, Signs.of_all(len(launch.nodes)), patience, is_fatal, what, expected_s)
+    nodes = [asyncio.create_task(_await_node(watch, rank)) for rank in range(len(launch.nodes))]
+    try:
+        done, _ = await asyncio.wait(nodes, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for node in nodes:
+            node.cancel()
+        await asyncio.gather(*nodes, return_exceptions=True)
+    outcomes = [node.result() for node in nodes if node in done]
+    lost = [outcome for outcome in outcomes if isinstance(outcome, NotReady)]
+    if not lost:
+        return outcomes[0]
+    seen = {outcome.rank for outcome in lost}
+    ranks = [rank for rank in range(len(nodes)) if rank not in seen]
+    others = await together(_last_look(watch, rank) for rank in ranks)
+    return replace(lost[0], others=(*lost[1:], *filter(None, others)))
+
+
+async def _await_node(watch: _Watch, rank: int) -> Ready | NotReady:
+    """Watch one node until it is lost, or, the first one, until the server serves."""
+    launch, signs, patience = watch.launch, watch.signs[rank], watch.patience
+    node, pause_s = launch.nodes[rank], 0.0
     while True:
-        watched = await _look(host, launch, signs, pause_s)
-        signs.unseen(host.transport.breaks)
-        signs.take_in(watched, is_fatal)
-        await signs.feel_memory(host, patience)
-        _tell(signs, what, expected_s)
+        watched = await _look(node, signs, pause_s)
+        signs.unseen(node.host.transport.breaks)
+        signs.take_in(watched, watch.is_fatal)
+        await signs.feel_memory(node.host, patience)
+        if rank == 0:
+            _tell(signs, watch.what, watch.expected_s)
         if watched.ended_by == "lease":
-            raise LeaseExpired(host.name, f"{launch.folder}: nobody renewed the server's lease")
+            raise LeaseExpired(node.host.name, f"{node.folder}: nobody renewed the server's lease")
         reason = signs.given_up(watched, patience)
         if reason is not None:
-            return await _not_ready(host, launch, signs, watched, reason)
-        ours = signs.log.ready and watched.port_holders == "ours"
+            return await _not_ready(node, rank, signs, watched, reason)
+        ours = rank == 0 and signs.log.ready and watched.port_holders == "ours"
         if ours and await generates(launch.base_url, _PROBE_S):
             return Ready(time.monotonic() - signs.started)
         pause_s = _pause_s(time.monotonic() - signs.started)
 
 
-async def _look(host: Host, launch: Launch, signs: Signs, wait_s: float) -> Watched:
-    """How the server is; the exit status is on record only a moment after the end."""
+async def _last_look(watch: _Watch, rank: int) -> NotReady | None:
+    """How another node is when one is lost; None where its host doesn't tell."""
+    node, signs = watch.launch.nodes[rank], watch.signs[rank]
+    try:
+        async with asyncio.timeout(_LAST_LOOK_S):
+            watched = await _look(node, signs, 0.0)
+            signs.take_in(watched, watch.is_fatal)
+            reason = signs.given_up(watched, watch.patience) or "it waits for the others"
+            return await _not_ready(node, rank, signs, watched, reason)
+    except (HostError, TimeoutError):
+        return None
+
+
+async def _look(node: Node, signs: Signs, wait_s: float) -> Watched:
+    """How a node is; the exit status is on record only a moment after the end."""
     deadline = time.monotonic() + wait_s + _EXIT_RECORD_S
     while True:
-        watched = await host.watch(launch.folder, launch.mark, signs.log_bytes, launch.port, wait_s)
+        watched = await node.host.watch(node.folder, node.mark, signs.log_bytes, node.port, wait_s)
         ended_unseen = not watched.running and watched.exit_code is None
         if not ended_unseen or time.monotonic() > deadline:
             return watched
@@ -87,13 +145,13 @@ async def _look(host: Host, launch: Launch, signs: Signs, wait_s: float) -> Watc
 
 
 async def _not_ready(
-    host: Host, launch: Launch, signs: Signs, watched: Watched, reason: str
+    node: Node, rank: int, signs: Signs, watched: Watched, reason: str
 ) -> NotReady:
-    log = (await log_at(host, launch.folder)).decode(errors="replace")
+    log = (await log_at(node.host, node.folder)).decode(errors="replace")
     stolen = signs.stolen_since is not None
     stalled = watched.running and signs.fatal_since is None and not stolen
     lost = bool(signs.lost) and watched.running
-    return NotReady(watched.exit_code, signs.log.phase, log, reason, stalled, stolen, lost)
+    return NotReady(watched.exit_code, signs.log.phase, log, reason, stalled, stolen, lost, rank)
 
 
 def _tell(signs: Signs, what: Progress, expected_s: float | None) -> None:

@@ -40,7 +40,8 @@ class Signs:
     """What has been seen of a launch so far; times on the monotonic clock.
 
     `life` is the last sign of any kind, `progress` the last that can't be mere spinning. `lost`
-    names a process of the server that ended while the server went on.
+    names a process of the server that ended while the server went on. `company` are the signs of
+    all its nodes: they wait for each other, so that none hangs while another is at work.
     """
 
     log: LogState
@@ -56,12 +57,16 @@ class Signs:
     lost: str = ""
     fatal_since: float | None = None
     stolen_since: float | None = None
+    company: list["Signs"] = field(default_factory=list, repr=False, compare=False)
 
     @classmethod
-    def none_yet(cls) -> "Signs":
-        """Nothing has been seen, from now on."""
-        now = time.monotonic()
-        return cls(LogState(), started=now, life=now, progress=now)
+    def of_all(cls, nodes: int) -> list["Signs"]:
+        """Nothing has been seen of any node, from now on."""
+        now, company = time.monotonic(), list["Signs"]()
+        for _ in range(nodes):
+            signs = cls(LogState(), started=now, life=now, progress=now, company=company)
+            company.append(signs)
+        return company
 
     def unseen(self, breaks: int) -> None:
         """Take in that nobody could look for a while: the connection has broken so often."""
@@ -130,10 +135,10 @@ class Signs:
 
     def _hang(self, now: float, patience: Patience) -> str | None:
         """Why a launch that still runs won't become ready, or None."""
-        allowance_s = self.allowance_s(patience)
-        if now - self.life > allowance_s:
+        allowance_s = max(signs.allowance_s(patience) for signs in self.company)
+        if now - max(signs.life for signs in self.company) > allowance_s:
             return f"no sign of life for {allowance_s:.0f} s"
-        if now - self.progress > allowance_s * SPIN:
+        if now - max(signs.progress for signs in self.company) > allowance_s * SPIN:
             return f"busy for {allowance_s * SPIN:.0f} s, without a line or more GPU memory"
         if now - self.started > patience.ready_s:
             return f"not ready within {patience.ready_s:.0f} s"

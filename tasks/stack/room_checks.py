@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from settings.nodes import most_nodes
 from settings.sweep import Sweep
 from tasks.domain.facts import Finding, PlaceFacts, Severity, StackFacts
 
@@ -106,4 +107,5 @@ def _ranks(sweep: Sweep | None) -> int:
     """The largest number of ranks that the sweep is known to launch on this host; 0 unknown."""
     args = dict(sweep.server.args) if sweep else {}
     named = [args.get(name) for name in ("tp", "tp_size", "tensor_parallel_size")]
-    return max((value for value in named if isinstance(value, int)), default=0)
+    ranks = max((value for value in named if isinstance(value, int)), default=0)
+    return ranks // most_nodes(sweep) if sweep else 0

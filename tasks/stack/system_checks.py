@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from settings.nodes import most_nodes
 from settings.sweep import Sweep
 from tasks.domain.facts import Finding, Severity, StackFacts
 
@@ -68,21 +69,23 @@ def check_gpus(facts: StackFacts, sweep: Sweep | None) -> Iterator[Finding]:
 
 
 def _enough(facts: StackFacts, sweep: Sweep | None) -> Iterator[Finding]:
-    """Tensor parallelism over more GPUs than one node has can't work."""
+    """Tensor parallelism over more GPUs than the nodes have can't work."""
     args = sweep.server.args if sweep else {}
     seen = facts.torch.get("device_count")
     there = min(len(facts.gpus), seen if isinstance(seen, int) and seen else len(facts.gpus))
-    if not facts.gpus or "nnodes" in args:
+    nodes = most_nodes(sweep) if sweep else 1
+    if not facts.gpus:
         return
     for name in ("tp", "tp_size", "tensor_parallel_size"):
         wanted = args.get(name)
-        if isinstance(wanted, int) and wanted > there:
+        if isinstance(wanted, int) and wanted > there * nodes:
+            each = f" on each of {nodes} nodes" if nodes > 1 else ""
             hidden = f"torch sees {there} of {len(facts.gpus)}" if there < len(facts.gpus) else ""
             yield Finding(
                 Severity.ERROR,
-                f"server.args.{name} is {wanted}, but there are {there} GPUs",
+                f"server.args.{name} is {wanted}, but there are {there} GPUs{each}",
                 hidden,
-                f"set {name} to at most {there}"
+                f"set {name} to at most {there * nodes}"
                 + (", or mend CUDA_VISIBLE_DEVICES" if hidden else ""),
                 "too-few-gpus",
             )

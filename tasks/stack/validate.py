@@ -1,7 +1,7 @@
 """Know a host's stacks before anything is launched there."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -16,8 +16,10 @@ from tasks.stack.gpu_states import gather_matrix, gather_states
 STACKS_AT_ONCE = 2
 
 
-async def validate(host: Host, sweep: Sweep | None = None) -> list[StackReport]:
-    """Report on each stack in the host's order of preference, then on those that an axis adds.
+async def validate(
+    host: Host, sweep: Sweep | None = None, stacks: Sequence[str] = ()
+) -> list[StackReport]:
+    """Report on some stacks, or on each in the host's order of preference and those of an axis.
 
     Never raises for a stack that is broken; that is what the findings say.
     """
@@ -27,7 +29,7 @@ async def validate(host: Host, sweep: Sweep | None = None) -> list[StackReport]:
         async with gate:
             return await gather_facts(host, stack, sweep)
 
-    stacks = stacks_of(host, sweep)
+    stacks = stacks or stacks_of(host, sweep)
     gpus, *found = await asyncio.gather(_gpu_facts(host), *map(ask, stacks))
     judged = []
     for stack, alone in zip(stacks, found, strict=True):

@@ -51,7 +51,7 @@ def smi(tmp_path: Path, settings: HostSettings) -> Smi:
 
 async def sampled(host: Host, enough: Path, asks: int) -> list[GpuSample]:
     """Sample until nvidia-smi has been asked so often."""
-    async with sampling(Hold(host, "token", 60), MARK, our_clock=True, interval_s=0.05) as samples:
+    async with sampling(Hold(host, "token", 60), MARK, clock=None, interval_s=0.05) as samples:
         await asyncio.to_thread(
             wait_for,
             lambda: enough.exists() and enough.stat().st_size >= asks,
@@ -91,7 +91,7 @@ async def test_a_host_whose_nvidia_smi_does_not_work_gives_no_samples(
     blind = settings.model_copy(update={"nvidia_smi": (command,)})
     async with connect("blind", blind) as host:
         held, exited = Hold(host, "token", 60), Path(host.launch_folder(MARK)) / "exit.json"
-        async with sampling(held, MARK, our_clock=False, interval_s=0.01) as samples:
+        async with sampling(held, MARK, clock=held.host, interval_s=0.01) as samples:
             await asyncio.to_thread(wait_for, exited.exists, "giving up")
     assert samples == []
 
@@ -109,7 +109,7 @@ async def test_cancellation_passes_through_and_ends_the_recorder(smi: Smi, tmp_p
 async def test_what_the_block_raises_comes_out(smi: Smi) -> None:
     async with connect("shared", smi()) as host:
         with pytest.raises(ZeroDivisionError):
-            async with sampling(Hold(host, "token", 60), MARK, our_clock=True):
+            async with sampling(Hold(host, "token", 60), MARK, clock=None):
                 raise ZeroDivisionError
         assert await host.ours(MARK) == []
 

@@ -62,7 +62,7 @@ async def test_a_server_left_behind_is_ended_and_its_memory_waited_for(
     await serve(simulated, tmp_path / "sim" / "models" / "kimi", mark)
     (tmp_path / "sim" / "throttle").write_text("0x40")
     held = Hold(simulated, "token", lease_s=60)
-    async with sampling(held, f"{mark}gpu/", our_clock=True, interval_s=0.1) as samples:
+    async with sampling(held, f"{mark}gpu/", clock=None, interval_s=0.1) as samples:
         await asyncio.sleep(1.0)
     gpus = await gpu_facts(simulated)
     served = await simulated.watch(simulated.launch_folder(mark), mark, 0)

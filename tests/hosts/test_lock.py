@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from settings.host import Host as HostSettings
-from tasks.domain.errors import HostLocked
+from tasks.domain.errors import HostError, HostLocked
+from tasks.hosts.connect import connect
 from tasks.hosts.host import Host
-from tasks.hosts.lock import hold
+from tasks.hosts.lock import hold, hold_all
 from tests.hosts.processes import running, wait_for
 
 HOLDER = """
@@ -102,3 +103,26 @@ async def test_the_heartbeat_keeps_the_servers_that_were_added(host: Host, tmp_p
         held.folders.clear()
         (server,) = await host.ours("kept")
         wait_for(lambda: not Path(f"/proc/{server.pid}").exists(), "the end of the server")
+
+
+async def test_several_hosts_are_locked_in_one_order_whatever_they_are_called(
+    host: Host, settings: HostSettings, tmp_path: Path
+) -> None:
+    """Two sweeps that name the same hosts the other way round never wait for each other."""
+    other_folder = settings.model_copy(update={"run_folder": str(tmp_path / "run-2")})
+    async with connect("second", other_folder) as other:
+
+        async def sweep(token: str, hosts: list[Host]) -> list[str]:
+            async with hold_all(hosts, token, token, 60, 30) as holds:
+                await asyncio.sleep(0.05)
+                return [held.host.name for held in holds]
+
+        both = asyncio.gather(sweep("one", [host, other]), sweep("two", [other, host]))
+        assert await asyncio.wait_for(both, 20) == [["local", "second"], ["second", "local"]]
+
+
+async def test_two_names_of_one_lock_are_refused(host: Host, settings: HostSettings) -> None:
+    async with connect("again", settings) as again:
+        with pytest.raises(HostError, match="is the same machine and run folder as local"):
+            async with hold_all([host, again], "us", "token", 60, 0):
+                pytest.fail("both were had")

@@ -23,8 +23,9 @@ from tasks.domain.configuration import Attempt, ServerConfiguration, Value
 from tasks.domain.diagnosis import Doctor
 from tasks.domain.facts import StackFacts, StackReport
 from tasks.domain.progress import Progress
-from tasks.failures.diagnosis import diagnose, diagnosis_of
+from tasks.failures.diagnosis import diagnosis_of
 from tasks.failures.fatal import fatal_line
+from tasks.failures.nodes import blame
 from tasks.hosts.connect import connect
 from tasks.hosts.host import Host
 from tasks.hosts.lock import Hold, hold
@@ -36,7 +37,7 @@ from tests.ports import free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
 ROOT = (PROJECT / ".real-sglang").resolve()
-DOCTOR = Doctor(diagnose, fatal_line, diagnosis_of)
+DOCTOR = Doctor(blame, fatal_line, diagnosis_of)
 CPU = {
     "device": "cpu",
     "attention_backend": "torch_native",

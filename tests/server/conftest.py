@@ -19,8 +19,9 @@ from tasks.hosts.connect import connect
 from tasks.hosts.host import Host
 from tasks.hosts.lock import Hold, hold
 from tasks.server.command import command_line
-from tasks.server.launch import Launch, Patience, end_marked, log_at, start
+from tasks.server.launch import Launch, Node, Patience, end_marked, log_at, start
 from tasks.server.readiness import NotReady, Ready, await_ready
+from tasks.server.site import Site
 from tests.ports import free_port
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -58,6 +59,10 @@ class Bed:
     def model(self) -> str:
         return str(self.folder / "host" / "models" / "kimi")
 
+    @property
+    def site(self) -> Site:
+        return Site(self.hold, (), Patience(30, 15, 2))
+
     def mark(self) -> str:
         self.marks.append(f"test-{uuid.uuid4().hex[:8]}/")
         return self.marks[-1]
@@ -75,7 +80,7 @@ class Bed:
         interpreter = sys.executable if program else self.host.settings.stacks[0]
         port = port or await self.host.free_port()
         command = command_line(configuration, interpreter, launch, port=port)
-        return await start(self.hold, command, port, self.mark(), Patience(60, 60, 2))
+        return await start([Node(self.hold, self.mark(), port, command)], Patience(60, 60, 2))
 
     async def await_log(self, launch: Launch, text: bytes) -> None:
         for _ in range(200):
@@ -87,9 +92,8 @@ class Bed:
     async def ready(
         self, launch: Launch, ready_s: float = 20, stall_s: float = 10
     ) -> Ready | NotReady:
-        return await await_ready(
-            self.host, launch, Patience(ready_s, stall_s, 2, certain_s=0.5), fatal_line, WHAT
-        )
+        patience = Patience(ready_s, stall_s, 2, certain_s=0.5)
+        return await await_ready(launch, patience, fatal_line, WHAT)
 
 
 @pytest.fixture

@@ -10,15 +10,14 @@ import pytest
 from tasks.domain.configuration import ServerConfiguration
 from tasks.domain.diagnosis import Action, Diagnosis, Doctor, Phase
 from tasks.domain.facts import StackFacts, StackReport
-from tasks.failures.diagnosis import diagnose, diagnosis_of
+from tasks.failures.diagnosis import diagnosis_of
 from tasks.failures.fatal import fatal_line
+from tasks.failures.nodes import blame
 from tasks.server.attempt import make_attempt
-from tasks.server.launch import Patience
 from tasks.server.order import LaunchOrder
-from tasks.server.site import Site
 from tests.server.conftest import WHAT, Bed, fault
 
-DOCTOR = Doctor(diagnose, fatal_line, diagnosis_of)
+DOCTOR = Doctor(blame, fatal_line, diagnosis_of)
 DUMP = "import json, os, sys; print(json.dumps([sys.argv, dict(os.environ)]), flush=True)"
 
 
@@ -40,15 +39,11 @@ def order(bed: Bed, configuration: ServerConfiguration, *flags: str) -> LaunchOr
     )
 
 
-def site(bed: Bed) -> Site:
-    return Site(bed.hold, (), Patience(30, 15, 2))
-
-
 async def test_an_attempt_that_serves(bed: Bed):
     bed.scenario('sglang_version = "0.5.23"\n')
     configuration = ServerConfiguration(bed.model, {"tp": 8, "cuda_graph_max_bs": 64}, {"X": "1"})
     asked = order(bed, configuration, "cuda_graph_max_bs_decode", "tp_size")
-    attempt = (await make_attempt(asked, site(bed), DOCTOR)).attempt
+    attempt = (await make_attempt(asked, bed.site, DOCTOR)).attempt
     assert attempt.diagnosis is None
     assert attempt.ready_s is not None
     assert "--cuda-graph-max-bs-decode" in attempt.command
@@ -60,32 +55,32 @@ async def test_an_attempt_that_serves(bed: Bed):
 async def test_an_attempt_that_fails_carries_its_diagnosis(bed: Bed):
     bed.scenario(fault("cudnn-check"))
     configuration = ServerConfiguration(bed.model, {"tp": 8})
-    failed = (await make_attempt(order(bed, configuration), site(bed), DOCTOR)).attempt
+    failed = (await make_attempt(order(bed, configuration), bed.site, DOCTOR)).attempt
     assert failed.diagnosis is not None
     assert failed.diagnosis.mode == "cudnn-conv3d-check"
     assert (failed.exit_code, failed.ready_s) == (1, None)
     remedy = failed.diagnosis.remedy
     assert remedy is not None
     cured = replace(configuration, env=dict(remedy.env))
-    assert (await make_attempt(order(bed, cured), site(bed), DOCTOR)).attempt.diagnosis is None
+    assert (await make_attempt(order(bed, cured), bed.site, DOCTOR)).attempt.diagnosis is None
 
 
 async def test_a_port_is_avoided_where_the_order_says_so(bed: Bed):
     first = await bed.host.free_port()
     asked = replace(order(bed, ServerConfiguration(bed.model, {"tp": 8})), avoid_ports=(first,))
-    launched = await make_attempt(asked, site(bed), DOCTOR)
+    launched = await make_attempt(asked, bed.site, DOCTOR)
     assert launched.launch.port != first
     assert launched.attempt.diagnosis is None
 
 
 async def test_a_failure_that_nobody_can_explain_is_unknown(bed: Bed):
-    def healthy(*_: object, **__: object) -> Diagnosis | None:
-        return None
+    def healthy(_: object) -> tuple[int, Diagnosis | None]:
+        return 0, None
 
     bed.scenario(fault("silent-kill"))
     asked = order(bed, ServerConfiguration(bed.model, {"tp": 8}))
     failed = (
-        await make_attempt(asked, site(bed), Doctor(healthy, fatal_line, diagnosis_of))
+        await make_attempt(asked, bed.site, Doctor(healthy, fatal_line, diagnosis_of))
     ).attempt
     assert failed.diagnosis == Diagnosis(
         "unknown",
@@ -114,7 +109,7 @@ async def test_the_script_of_an_attempt_starts_the_same_server(
 ):
     """Argv and variables, the host's own among them, are those of the launch itself."""
     bed.host.settings = bed.host.settings.model_copy(update={"launch": ("-c", DUMP)})
-    launched = await make_attempt(order(bed, nasty), site(bed), DOCTOR)
+    launched = await make_attempt(order(bed, nasty), bed.site, DOCTOR)
     log = await bed.host.read(f"{launched.launch.folder}/server.log")
     argv, env = json.loads(log)
     home = bed.host.identity.home

@@ -33,7 +33,7 @@ def order(model: str = "org/model", *remedies: Remedy, **env: str) -> LaunchOrde
 
 async def lacking(bed: Bed, need: Need, what: str = "", text: str = "", **env: str) -> list[str]:
     remedy = Remedy("cure", requires=(Requirement(need, what, text),))
-    return list(await unmet(bed.host, remedy, order(**env)))
+    return list(await unmet(bed.site, remedy, order(**env)))
 
 
 async def test_programs_files_and_folders(bed: Bed):
@@ -52,7 +52,7 @@ async def test_programs_files_and_folders(bed: Bed):
     (bed.folder / "curand" / "include" / "cu.h").touch()
     assert await lacking(bed, Need.FILE, f"{bed.folder}/*/include/cu.h") == []
     assert await lacking(bed, Need.WRITABLE, "/proc/nowhere/cache") != []
-    assert await unmet(bed.host, Remedy("needs nothing"), order()) == ()
+    assert await unmet(bed.site, Remedy("needs nothing"), order()) == ()
 
 
 async def test_a_snapshot_is_whole_only_with_every_shard(bed: Bed):
@@ -84,10 +84,10 @@ async def test_a_lock_is_moved_aside_only_when_its_owner_is_dead(
     with lock.open("w"):
         [reason] = await lacking(bed, Need.STALE_LOCK, **env)
         assert reason == f"process {os.getpid()} lives and holds {lock}"
-        assert await tidy(bed.host, order("m", cure, **env)) == ()
+        assert await tidy(bed.site, order("m", cure, **env)) == ()
     assert await lacking(bed, Need.STALE_LOCK, **env) == []
-    assert await tidy(bed.host, order("m", **env)) == (), "no remedy asks for it"
-    assert await tidy(bed.host, order("m", cure, **env)) == (str(lock),)
+    assert await tidy(bed.site, order("m", **env)) == (), "no remedy asks for it"
+    assert await tidy(bed.site, order("m", cure, **env)) == (str(lock),)
     assert not lock.exists()
     assert [path.name[:11] for path in lock.parent.iterdir()] == ["lock.stale-"]
 

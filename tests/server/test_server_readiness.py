@@ -192,7 +192,7 @@ async def test_a_launch_that_only_spins_is_not_waited_on(bed: Bed):
 async def test_memory_that_is_taken_is_a_sign_of_life(bed: Bed, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tasks.server.signs._QUIET_S", 0.0)
     monkeypatch.setattr("tasks.server.signs._ASK_MEMORY_S", 0.0)
-    signs, patience = Signs.none_yet(), Patience(60, 0.3, 2)
+    [signs], patience = Signs.of_all(1), Patience(60, 0.3, 2)
     signs.life = signs.progress = signs.progress - 1
     await signs.feel_memory(bed.host, patience)
     assert signs.memory_mib is not None
@@ -211,7 +211,7 @@ async def test_an_estimate_is_shown_while_it_lasts(bed: Bed):
     token = listener.set(lambda progress: told.append(progress.detail))
     launch = await bed.launch()
     patience = Patience(20, 10, 2)
-    ready = await await_ready(bed.host, launch, patience, fatal_line, WHAT, expected_s=1000.0)
+    ready = await await_ready(launch, patience, fatal_line, WHAT, expected_s=1000.0)
     listener.reset(token)
     assert isinstance(ready, Ready)
     assert re.fullmatch(r"start, about (?:1000|99\d) s left", told[0])

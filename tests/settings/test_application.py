@@ -178,8 +178,9 @@ def test_a_variable_that_is_wrong(
             '[hosts]\nbox = "gpu"',
             [
                 "settings: hosts.box: 'gpu' is not valid: expected keys such as address, "
-                "passphrase, connect_timeout, reconnect_patience, tunnel, server_address, prefix, "
-                "stacks, launch, devices, dedicated, never_end, run_folder, nvidia_smi, env, port "
+                "passphrase, connect_timeout, reconnect_patience, tunnel, server_address, peers, "
+                "cluster_address, prefix, stacks, launch, devices, dedicated, never_end, "
+                "run_folder, nvidia_smi, env, port "
                 "[from {toml}]"
             ],
         ),

@@ -207,16 +207,3 @@ def test_what_persist_writes_no_axis_can_unset():
         ValidationError, match=r"axes\.env\.NCCL_ALGO: null can't unset what persist"
     ):
         sweep(server=server, axes=axes, persist="sitecustomize")
-
-
-def test_a_server_over_several_hosts_is_refused_with_the_way_out():
-    for changes in (
-        {"server": {"model_path": "m", "args": {"nnodes": 2, "node_rank": 0}}},
-        {"axes": {"args.nnodes": [1, 2]}},
-        {"server": {"model_path": "m", "args": {"dist-init-addr": "10.0.0.1:5000"}}},
-    ):
-        with pytest.raises(
-            ValidationError, match="over several hosts, and a sweep launches on one"
-        ):
-            sweep(**changes)
-    assert sweep(server={"model_path": "m", "args": {"nnodes": 1}}).server.args == {"nnodes": 1}

@@ -83,6 +83,16 @@ def test_gpus_that_a_variable_hides() -> None:
     assert check_stack(replace(SOUND, gpus=GPUS), sweep()) == ()
 
 
+def test_ranks_are_spread_over_the_nodes() -> None:
+    asked = {"model_path": "/models/kimi", "args": {"tp": 16, "nnodes": 2}}
+    assert "too-few-gpus" not in {f.mode for f in check_stack(SOUND, sweep(server=asked))}
+    asked["args"]["tp"] = 32
+    found = check_stack(SOUND, sweep(server=asked))
+    (finding,) = (one for one in found if one.mode == "too-few-gpus")
+    assert finding.summary == "server.args.tp is 32, but there are 8 GPUs on each of 2 nodes"
+    assert finding.fix == "set tp to at most 16"
+
+
 def test_the_loader_s_cache() -> None:
     listed = (
         "123 libs found in cache `/etc/ld.so.cache'\n"

@@ -139,11 +139,13 @@ def ours(request: Json) -> Json:
 
 
 def free_port(request: Json) -> Json:
-    """The first port from `first` on that nobody listens on."""
-    for port in range(request["first"], request["first"] + 1000):
-        if port not in request["avoid"] and not listeners(port):
+    """The first of so many ports in a row, from `first` on, that nobody listens on."""
+    first, taken = request["first"], set(request["avoid"])
+    for port in range(first, first + 1000):
+        row = range(port, port + request["in_a_row"])
+        if taken.isdisjoint(row) and not any(map(listeners, row)):
             return {"port": port}
-    return {"error": f"no free port among {request['first']} and the 999 after it"}
+    return {"error": f"no free port among {first} and the 999 after it"}
 
 
 COMMANDS: dict[str, Callable[[Json], Json]] = {
