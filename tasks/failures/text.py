@@ -44,9 +44,10 @@ def is_noise(line: str) -> bool:
 def raised(line: str) -> bool:
     """Tell whether a line reports an error, rather than mention one."""
     return bool(
-        regex(r"(?:Error|Exception|Failure)\w* *:|\berror:|error while|\bfatal\b|Failed:").search(
-            line
-        )
+        regex(
+            r"(?:Error|Exception|Failure)\w* *:|\berror:|error while|\bfatal\b|Failed:"
+            r"|(?:Value|Assertion) error, "
+        ).search(line)
     )
 
 

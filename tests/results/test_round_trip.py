@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tasks.domain.configuration import (
     Attempt,
     EndedProcess,
+    PeerCommand,
     ServerConfiguration,
     Trial,
     TrialResult,
@@ -79,6 +80,7 @@ ATTEMPT = built(
     ended=some(
         built(EndedProcess, started_at=FINITE, devices=some(TEXT), memory_mib=st.none() | FINITE), 1
     ),
+    peers=some(built(PeerCommand, command=some(TEXT), env=named(TEXT)), 1),
 )
 LEVEL = st.builds(
     LevelResult,

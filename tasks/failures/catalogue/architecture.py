@@ -16,11 +16,14 @@ _NOT_KERNELS = (
 MODES = (
     Mode(
         "triton-kernel-unsupported-on-arch",
-        "A Triton kernel uses a feature that this GPU doesn't have; no newer ptxas helps. Leave"
-        " this combination of backends out on this GPU.",
+        "A Triton kernel uses a feature, or more shared memory, than this GPU has; no newer ptxas"
+        " helps. Leave this combination of backends out on this GPU.",
         Action.PRUNE,
         _CAPTURE,
-        (Sign(r"[Ff]eature '.*' not supported on \.target"),),
+        (
+            Sign(r"[Ff]eature '.*' not supported on \.target"),
+            Sign(r"out of resources?: (?:shared|tensor) memory"),
+        ),
         spread=Spread(free=_NOT_KERNELS),
     ),
     Mode(

@@ -97,10 +97,13 @@ MODES = (
         _START,
         (
             Sign(
-                r"(?:Assertion|Value|NotImplemented|Runtime)Error:? .*\b(?:must be divisible by"
+                r"(?:Assertion|Value|NotImplemented|Runtime) ?[Ee]rror[:,]? .*\b(?:"
+                r"must be divisible by|(?:is|are) not divisible by"
+                r"|(?:does not|doesn't) match the .*`\w+` argument"
                 r"|is incompatible with|are incompatible|(?:is|are) not compatible with"
                 r"|cannot be (?:used|enabled|set|combined)|can't be (?:used|enabled|set|combined)"
-                r"|not supported (?:with|when|for|together)|mutually exclusive|conflicts? with"
+                r"|not supported (?:with|when|for(?! now)|together)|mutually exclusive"
+                r"|conflicts? with"
                 r"|only supports? (?:CUDA|cuda|GPU)|must be (?:set|enabled|disabled|used|greater"
                 r"|less|smaller|larger|equal|a (?:multiple|divisor))"
                 r"|should (?:not )?be (?:set|used|enabled)"

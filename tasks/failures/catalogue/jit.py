@@ -139,7 +139,11 @@ MODES = (
         (
             Sign(r"fatal error: [\w/.+-]+\.(?:h|hpp|cuh|inc)\b"),
             Sign(r"nvcc fatal\s+:", away=r"NVCC compilation failed"),
-            Sign(r"\.(?:cu|cuh|cpp|h|hpp)\(\d+\): error[: ]"),
+            Sign(
+                r"\.(?:cu|cuh|cpp|h|hpp)\(\d+\): error[: ]",
+                away=r"NV(?:RTC|CC) compilation failed",
+            ),
+            Sign(r"No such file or directory: '?ninja\b|\bninja: (?:command )?not found"),
             Sign(r"Ninja build failed", weight=Weight.SYMPTOM),
             Sign(r"Error building extension '", weight=Weight.SYMPTOM),
             Sign(r"CalledProcessError: Command '\['ninja'", weight=Weight.SYMPTOM),

@@ -1,11 +1,13 @@
 """The model: where it is, whether this stack knows it, whether its files are whole."""
 
 from tasks.domain.diagnosis import Action, Phase
-from tasks.failures.catalogue.entry import Mode, Sign, Weight
+from tasks.failures.catalogue.entry import Mode, Sign, Variant, Weight
 
 _START = (Phase.START,)
 _LOAD = (Phase.WEIGHTS,)
 _PATH = r"'?(?:/|\./|\.\./|~)[^'\s]*'?"
+
+_UNKNOWN_WEIGHT = r"KeyError: ['\"](?:\w+\.)+(?:\w+_)?(?:weight|bias|scale)\w*['\"]"
 
 MODES = (
     Mode(
@@ -35,6 +37,17 @@ MODES = (
                 r" implementation|Cannot find model module|Unsupported (?:model )?architectures?:"
                 r"|No supported (?:model )?arch",
                 raised=True,
+            ),
+            Sign(_UNKNOWN_WEIGHT, near=r"in load_weights\b|params_dict\["),
+        ),
+        variants=(
+            Variant(
+                "",
+                Action.STOP,
+                explanation="The checkpoint has a weight that this SGLang's code for the model"
+                " doesn't know, most often one of its quantization. Use a newer SGLang, or another"
+                " quantization of the model.",
+                line=_UNKNOWN_WEIGHT,
             ),
         ),
         stack_fault=True,

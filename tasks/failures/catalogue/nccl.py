@@ -1,7 +1,7 @@
 """NCCL, shared memory between processes, and the custom all-reduce."""
 
 from tasks.domain.diagnosis import Action, Cleanup, Need, Phase, Remedy, Requirement
-from tasks.failures.catalogue.entry import Mode, Sign, Weight
+from tasks.failures.catalogue.entry import Mode, Sign, Variant, Weight
 
 _COMMUNICATION = (Phase.DISTRIBUTED, Phase.WEIGHTS, Phase.GRAPH_CAPTURE, Phase.SERVING)
 _CAPTURE = (Phase.GRAPH_CAPTURE, Phase.WARMUP, Phase.SERVING)
@@ -199,7 +199,20 @@ MODES = (
         " doesn't say which. Launch by hand with NCCL_DEBUG=INFO and read its NCCL WARN line.",
         Action.STOP,
         _COMMUNICATION,
-        (Sign(r"unhandled system error|ncclSystemError", weight=Weight.SYMPTOM),),
+        (
+            Sign(r"unhandled system error|ncclSystemError", weight=Weight.SYMPTOM),
+            Sign(r"Gloo connectFullMesh failed", weight=Weight.SYMPTOM),
+        ),
+        variants=(
+            Variant(
+                "",
+                Action.STOP,
+                explanation="The ranks can't reach each other over the network interface that gloo"
+                " took. Name the right one in GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME, in the"
+                " host's env.",
+                line=r"Gloo connectFullMesh",
+            ),
+        ),
     ),
     Mode(
         "hang-nccl-init",

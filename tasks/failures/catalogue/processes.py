@@ -41,7 +41,13 @@ MODES = (
             Sign(r"\(exit code: -9\)", weight=Weight.SYMPTOM),
             Sign(r"Out of memory: Killed process \d+|Memory cgroup out of memory"),
             Sign(r"oom-kill:|invoked oom-killer|\bOOMKilled\b"),
-            Sign(r"^\S*\s*(?:\S+: line \d+:\s+\d+ )?Killed\b", weight=Weight.SYMPTOM),
+            # SGLang kills itself, too, once a scheduler has told of its failure.
+            Sign(
+                r"^\S*\s*(?:\S+: line \d+:\s+\d+ )?Killed\b",
+                away=r"hit an exception: Traceback|igquit from a child|SIGQUIT received",
+                weight=Weight.SYMPTOM,
+            ),
+            Sign(r"Not enough host memory", raised=True),
         ),
         variants=(
             Variant(
@@ -50,6 +56,13 @@ MODES = (
                 explanation="A scheduler was killed while it started: this configuration needs more"
                 " host memory than there is. Offload less to the CPU (--hicache-size), or load"
                 " fewer ranks at a time.",
+            ),
+            Variant(
+                "",
+                Action.PRUNE,
+                explanation="The host has less memory than this configuration asks for beside the"
+                " GPUs'. Lower --hicache-size or --hicache-ratio, or give the container more.",
+                line=r"Not enough host memory",
             ),
         ),
         spread=Spread(larger=("hicache_size", "hicache_ratio", "cpu_offload_gb")),

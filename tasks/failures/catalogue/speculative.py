@@ -13,6 +13,9 @@ _DRAFT_WEIGHT = (
 _DRAFT_CODE = r"/speculative/|in init_draft|draft_worker|eagle_worker|models/\w*eagle\w*\.py"
 _SPEC_FUNCTION = r"\w*(?:tree|eagle|speculat|draft|reconstruct|ngram|verify)\w*"
 
+_NO_DRAFT = r"speculative_algorithm['\"]?[=:] ?None"
+"""What the launch's own line says where nothing is drafted."""
+
 MODES = (
     Mode(
         "spec-kernel-missing",
@@ -88,6 +91,7 @@ MODES = (
             Sign(
                 r"KeyError: ['\"](?:model\.)?" + _DRAFT_WEIGHT + r"\.(?:\w+\.)*(?:weight|bias)"
                 r"|KeyError: ['\"](?:d2t|t2d|hot_token_id)['\"]",
+                away=_NO_DRAFT,
             ),
             Sign(
                 r"KeyError: ['\"](?:\w+\.)+(?:weight|bias)\w*['\"]",
@@ -104,7 +108,7 @@ MODES = (
             # Token ids beyond the embedding: with speculation, the draft's vocabulary is another.
             Sign(
                 r"Assertion `srcIndex < srcSelectDimSize` failed",
-                away=r"speculative_algorithm['\"]?[=:] ?None",
+                away=_NO_DRAFT,
             ),
             Sign(
                 r"(?:draft|Draft)\b.*(?:vocab|mismatch|does not match|doesn't match"
