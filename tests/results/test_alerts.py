@@ -117,3 +117,15 @@ def test_a_sweep_is_found_by_the_flow_run_that_ran_it_last(tmp_path: Path) -> No
     assert found is not None
     assert found.sweep_id == folder.sweep_id
     assert sweep_of(tmp_path, "run-1") is None
+
+
+def test_a_damaged_sweep_hides_no_other(tmp_path: Path) -> None:
+    killed = create_sweep(tmp_path, factory.sweep(), now=NIGHT)
+    set_flow_run(killed, "run-1")
+    damaged = create_sweep(tmp_path, factory.sweep(), now=NIGHT + 1)
+    damaged.record.write_text('{"state": "running", "flow_run": "run-1"')
+    create_sweep(tmp_path, factory.sweep(), now=NIGHT + 2).record.unlink()
+    found = sweep_of(tmp_path, "run-1")
+    assert found is not None
+    assert found.sweep_id == killed.sweep_id
+    assert note_killed(tmp_path, "blackwell", now=NIGHT + 5) == [killed.sweep_id]
