@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -64,6 +64,17 @@ class Settings(BaseSettings):
 
     api_key: SecretStr | None = None
     """Sent as bearer token to servers that are measured by `bench`."""
+
+    @field_validator("store")
+    @classmethod
+    def _local(cls, store: str) -> str:
+        """Refuse object storage: locks, claims and whole replacements need a file system."""
+        if "://" in store:
+            way_out = (
+                "give a folder, and publish what is over: sglang-sweep export --format parquet"
+            )
+            raise ValueError(f"{store!r} is no folder, and sweeps are measured into one; {way_out}")
+        return store
 
     def host(self, name: str) -> Host:
         """Look a host up. Raises `InvalidSettings` naming the nearest one that is configured."""

@@ -99,8 +99,8 @@ def gc(
 def export(
     sweep_id: str = "latest",
     *,
-    format: Literal["bench-serving", "vllm", "aiperf", "csv"] = "bench-serving",
-    to: Path,
+    format: Literal["bench-serving", "vllm", "aiperf", "csv", "parquet"] = "bench-serving",
+    to: str,
     details: Annotated[bool, Parameter(negative=())] = False,
 ) -> None:
     """Write every run of a sweep as another tool writes it.
@@ -111,15 +111,19 @@ def export(
         A sweep's id, the beginning of one, or latest.
     format
         bench-serving: JSON lines of sglang.bench_serving; vllm: a folder of vllm bench sweep;
-        aiperf: a folder with a profile_export_aiperf.json a run; csv: the summary as one table.
+        aiperf: a folder with a profile_export_aiperf.json a run; csv: the summary as one table;
+        parquet: all tables as they are, below a folder or on object storage (s3://BUCKET/FOLDER).
     to
-        The file or folder to write; it mustn't exist.
+        The file or folder to write; it mustn't exist, but for parquet.
     details
         With bench-serving: the lists of its --output-details, an item a request.
     """
-    from flows.commands.exchange import export_sweep
+    from flows.commands.exchange import export_sweep, publish_sweep
 
-    export_sweep(sweep_id, format, to, out, details=details)
+    if format == "parquet":
+        publish_sweep(sweep_id, to, out)
+    else:
+        export_sweep(sweep_id, format, Path(to), out, details=details)
 
 
 @app.command(name="import")

@@ -9,10 +9,11 @@ from rich.text import Text
 
 from flows.commands.report import store
 from tasks.domain.errors import ExitStatus, InputError
+from tasks.results.exchange.published import publish
 from tasks.results.exchange.read import import_runs, read_paths
 from tasks.results.exchange.write import Format, export
 from tasks.results.folders import SweepFolder
-from tasks.results.records import Damaged
+from tasks.results.records import Damaged, SweepState
 from tasks.results.recount import disagreements
 from tasks.results.store import load_sweep
 
@@ -29,6 +30,17 @@ def export_sweep(sweep_id: str, to: Format, target: Path, out: Console, *, detai
         ) from error
     _warn(stored.warnings, out)
     out.print(Text(f"{count} runs of {stored.record.sweep_id} written to {where}"))
+
+
+def publish_sweep(sweep_id: str, target: str, out: Console) -> None:
+    """Write a sweep's tables to a folder or to object storage, and say where."""
+    stored = load_sweep(store(), sweep_id)
+    if stored.record.state is SweepState.RUNNING:
+        raise InputError(stored.record.sweep_id, ["still runs: publish it when it is over"])
+    count, warnings = publish(SweepFolder(store(), stored.record.sweep_id), target)
+    _warn((*stored.warnings, *warnings), out)
+    where = f"{target.rstrip('/')}/{stored.record.sweep_id}"
+    out.print(Text(f"{count} tables written to {where}"))
 
 
 def import_paths(

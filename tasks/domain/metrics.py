@@ -31,6 +31,9 @@ Ours beyond that:
 | `cached_tokens` | prompt tokens that the server says it had in its cache |
 | `steady_output_throughput` | tokens a second within the steady window, see `steady_window` |
 | `max_concurrent_requests` | most requests in flight at once, exactly (bench_serving: by seconds) |
+| `e2e_outlier_share` | share of the requests whose E2E is above Q3 + 3 (Q3 - Q1): Tukey's far out |
+
+Whether the run held still is told by `tasks.domain.steadiness`.
 """
 
 from collections.abc import Mapping
@@ -40,12 +43,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from settings.workload import Slo
+from tasks.domain.steadiness import Paced, steadiness
 
 FREE = Slo()
 UNKNOWN = -1
 """A count that the server didn't give."""
 
 _PERCENTILES = {"median": 50, "p90": 90, "p95": 95, "p99": 99}
+_FEWEST_FOR_QUARTILES = 4
 _BRIEF = ("mean", "median", "p99")
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
@@ -174,6 +179,7 @@ def metrics_of(
     steady = steady_throughput(requests, concurrency, chunks)
     if steady is not None:
         metrics["steady_output_throughput"] = steady
+    metrics |= steadiness(_in_steady_order(requests, concurrency))
     accept_length = accepted(requests) or accept_length
     if accept_length is not None:
         metrics["accept_length"] = accept_length
@@ -226,6 +232,25 @@ def steady_window(requests: Requests, concurrency: int | None) -> Window | None:
         start = int(requests.first_ns[order[:concurrency]].max())
         window = Window(start, int(after.min()))
     return window if window.end_ns > window.start_ns else None
+
+
+def _in_steady_order(requests: Requests, concurrency: int | None) -> Paced:
+    """Take the time per token of the requests within the steady window, as they ended."""
+    window = steady_window(requests, concurrency)
+    if window is None:
+        return Paced.none()
+    first = np.where(requests.first_text_ns > 0, requests.first_text_ns, requests.first_ns)
+    counted = (
+        requests.finished
+        & (first > 0)
+        & (requests.output_tokens > 1)
+        & (requests.sent_ns >= window.start_ns)
+        & (requests.end_ns <= window.end_ns)
+    )
+    order = np.argsort(requests.end_ns[counted], kind="stable")
+    ends, tokens = requests.end_ns[counted][order], requests.output_tokens[counted][order]
+    pace = (ends - first[counted][order]) / (tokens - 1)
+    return Paced((ends - requests.intended_ns.min()) / _NS_PER_S, pace)
 
 
 def steady_throughput(
@@ -328,9 +353,16 @@ def _latencies(done: _Finished, chunks: Chunks) -> dict[str, float]:
     for name, values in (("icl", gaps), ("first_token", done.first_token.astype(np.float64))):
         every = _statistics(name, values)
         found |= {key: value for key, value in every.items() if key.split("_")[0] in _BRIEF}
+    if len(done.e2e) >= _FEWEST_FOR_QUARTILES:
+        found["e2e_outlier_share"] = _far_out(np.sort(done.e2e).astype(np.float64))
     if gaps.size:
         found["max_icl_ms"] = float(gaps.max()) / _NS_PER_MS
     return found
+
+
+def _far_out(ordered: Values) -> float:
+    low, high = _percentile(ordered, 25), _percentile(ordered, 75)
+    return float((ordered > high + 3 * (high - low)).mean())
 
 
 def _per_token(gaps: Values, tokens: Times) -> Values:

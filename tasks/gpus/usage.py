@@ -54,6 +54,7 @@ def with_gpus(level: LevelResult, samples: Sequence[GpuSample]) -> LevelResult:
     if window is None or not gpus:
         return level
     metrics = {**level.metrics, **_energy(gpus, window, level.metrics)}
+    metrics |= _clocks(gpus)
     metrics["gpu_power_capped_share"] = sum(gpu.share([POWER_CAP]) for gpu in gpus) / len(gpus)
     faults = [fault for gpu in gpus if (fault := _throttled(gpu))]
     return replace(level, metrics=metrics, verdict=_doubted(level.verdict, faults))
@@ -127,6 +128,21 @@ def _energy(
         "gpu_power_w": total_j / duration_s,
         "output_tokens_per_joule": metrics.get("total_output_tokens", 0.0) / total_j,
     }
+
+
+def _clocks(gpus: Sequence[_Gpu]) -> Mapping[str, float]:
+    """Mean clocks: over each GPU's samples, then over the GPUs that tell any."""
+    told = {
+        "gpu_sm_clock_mhz": [[s.sm_clock_mhz for s in gpu.inside] for gpu in gpus],
+        "gpu_memory_clock_mhz": [[s.memory_clock_mhz for s in gpu.inside] for gpu in gpus],
+    }
+    found = {}
+    for name, each in told.items():
+        known = [[clock for clock in clocks if clock is not None] for clocks in each]
+        means = [sum(clocks) / len(clocks) for clocks in known if clocks]
+        if means:
+            found[name] = sum(means) / len(means)
+    return found
 
 
 def _throttled(gpu: _Gpu) -> str | None:

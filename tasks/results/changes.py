@@ -5,9 +5,15 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from settings.sweep import Sweep
 from tasks.domain.facts import GpuFacts
-from tasks.results.records import SweepRecord
+from tasks.results.records import StoredSweep, SweepRecord
 
 _LEVELS = ("concurrency", "request_rate")
+_CLOCKS = {
+    "gpu_sm_clock_mhz": "SM clock under load",
+    "gpu_memory_clock_mhz": "memory clock under load",
+}
+LEAST_CLOCK_CHANGE = 0.01
+"""Boost clocks differ by a few MHz from run to run."""
 
 
 def workload_differences(mine: Sweep, reference: Sweep) -> Iterator[str]:
@@ -25,6 +31,20 @@ def workload_differences(mine: Sweep, reference: Sweep) -> Iterator[str]:
 def what_changed(mine: SweepRecord, reference: SweepRecord) -> Iterator[str]:
     """Name what differs besides the results, as `name: reference → mine`."""
     yield from differences(_facts(mine), _facts(reference))
+
+
+def clock_changes(mine: StoredSweep, reference: StoredSweep) -> Iterator[str]:
+    """Name the GPU clocks under load that differ by 1 % or more, as means over all runs."""
+    for metric, name in _CLOCKS.items():
+        now, was = (_mean_metric(stored, metric) for stored in (mine, reference))
+        if now and was and abs(now / was - 1) >= LEAST_CLOCK_CHANGE:
+            yield f"{name}: {was:,.0f} → {now:,.0f} MHz"
+
+
+def _mean_metric(stored: StoredSweep, metric: str) -> float | None:
+    levels = [level for result in stored.trials for level in result.levels]
+    values = [level.metrics[metric] for level in levels if metric in level.metrics]
+    return sum(values) / len(values) if values else None
 
 
 def differences(

@@ -12,9 +12,10 @@ from settings.sweep import Sweep
 from tasks.domain.configuration import TrialResult, TrialVerdict
 from tasks.domain.errors import InputError
 from tasks.results.cells import Cell, cell_estimate, cell_noise, cell_ratio, cells, values
-from tasks.results.changes import what_changed, workload_differences
+from tasks.results.changes import clock_changes, what_changed, workload_differences
 from tasks.results.records import StoredSweep
 from tasks.results.selection import MARGIN, reciprocal
+from tasks.results.stability import stability
 from tasks.results.statistics import Estimate, Noise, Ratio, holm_confidences, p_value
 
 METRICS = ("output_throughput", "median_ttft_ms", "p99_ttft_ms", "median_itl_ms")
@@ -66,13 +67,17 @@ class TrialComparison:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two sets of results; `changes` are the other things that differ, `unmatched` left out."""
+    """Two sets of results; `changes` are the other things that differ, `unmatched` left out.
+
+    `stability` says of each side where its night didn't hold still.
+    """
 
     of: str
     against: str
     pairs: tuple[TrialComparison, ...]
     unmatched: tuple[str, ...] = ()
     changes: tuple[str, ...] = ()
+    stability: tuple[str, ...] = ()
 
 
 class UnlikeRuns(InputError):
@@ -166,7 +171,9 @@ def compare_with_baseline(
     pairs = [(result, baseline) for result in others if _comparable(result)]
     compared = _compare_pairs(pairs, wanted, margin, usual or {})
     left_out = tuple(_left_out(result) for result in others if not _comparable(result))
-    return Comparison(stored.record.sweep_id, "baseline", compared, left_out)
+    return Comparison(
+        stored.record.sweep_id, "baseline", compared, left_out, stability=stability(stored)
+    )
 
 
 def _compared(
@@ -187,9 +194,11 @@ def _compared(
             raise UnlikeRuns(*names, faults)
     wanted = headline_metrics(mine.sweep) if metrics is None else metrics
     compared = _compare_pairs(pairs, wanted, margin, usual or {})
-    return Comparison(
-        *names, compared, unmatched, tuple(what_changed(mine.record, reference.record))
-    )
+    changes = (*what_changed(mine.record, reference.record), *clock_changes(mine, reference))
+    unstable = [
+        f"{side.record.sweep_id}: {line}" for side in (mine, reference) for line in stability(side)
+    ]
+    return Comparison(*names, compared, unmatched, changes, tuple(dict.fromkeys(unstable)))
 
 
 def headline_metrics(sweep: Sweep) -> tuple[str, ...]:

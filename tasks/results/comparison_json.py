@@ -16,6 +16,7 @@ def comparison_json(found: Comparison) -> Json:
         "pairs": [_pair(pair) for pair in found.pairs],
         "left_out": list(found.unmatched),
         "changes": list(found.changes),
+        "stability": list(found.stability),
     }
 
 

@@ -147,6 +147,42 @@ METRICS: tuple[Column, ...] = (
         "Share of the samples in which a GPU was held to its power limit, mean of the GPUs in use.",
         "samples with sw_power_cap / samples, mean over GPUs in use",
     ),
+    _ours(
+        "gpu_sm_clock_mhz",
+        "MHz",
+        "Clock of the multiprocessors during the run.",
+        "mean of clocks.sm over samples, then over GPUs in use",
+    ),
+    _ours(
+        "gpu_memory_clock_mhz",
+        "MHz",
+        "Clock of the GPU memory during the run.",
+        "mean of clocks.mem over samples, then over GPUs in use",
+    ),
+    _ours(
+        "tpot_drift",
+        "1",
+        "How the time per token changed over the steady window; null below 40 requests in it.",
+        "mean TPOT of the last quarter of requests by end / of the first quarter - 1",
+    ),
+    _ours(
+        "tpot_shift_ratio",
+        "1",
+        "Where the time per token went to another level (p < 1 %): how far; else null.",
+        "Pettitt's test on 20 block means; mean TPOT after / before the change",
+    ),
+    _ours(
+        "tpot_shift_at_s",
+        "s",
+        "When it did, from the first intended send; else null.",
+        "end of the last request before the change - first intended send",
+    ),
+    _ours(
+        "e2e_outlier_share",
+        "1",
+        "Share of the finished requests that took far longer than the rest; null below 4.",
+        "share of E2E above Q3 + 3 (Q3 - Q1)",
+    ),
     *_latencies(),
 )
 """The metrics that are documented here; a metric that isn't still gets its Float64 column."""

@@ -10,6 +10,7 @@ from tasks.results.cells import cell_means, cells
 from tasks.results.command_line import attempt_command, deploy_command
 from tasks.results.records import StoredSweep
 from tasks.results.selection import Candidate, Selection, select
+from tasks.results.stability import effect_json, order_effect, stability
 from tasks.results.statistics import Estimate, Interval, Ratio
 
 Json = dict[str, Any]
@@ -37,6 +38,8 @@ def report_json(stored: StoredSweep) -> Json:
         "tied": [candidate.result.trial.trial_id for candidate in selection.tied],
         "trials": [_trial(result, selection) for result in stored.trials],
         "warnings": list(stored.warnings),
+        "stability": list(stability(stored)),
+        "order_effect": effect_json(order_effect(stored.trials, selection.cell, selection.metric)),
     }
 
 

@@ -20,8 +20,10 @@ _PARQUET_ERRORS = (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicExcept
 """What Polars raises for bytes that are no Parquet; it panics at some, which is no `Exception`."""
 
 
-def write_table(frame: pl.LazyFrame, path: Path) -> None:
-    """Write Parquet; what the system refuses is an OSError, however Polars calls it."""
+def write_table(frame: pl.LazyFrame, path: Path | str) -> None:
+    """Write Parquet to a path or a URL; what the system refuses is an OSError, as Polars' may not
+    be.
+    """
     metadata = {LAYOUT: str(SCHEMA_VERSION)}
     try:
         frame.sink_parquet(path, compression="zstd", metadata=metadata)

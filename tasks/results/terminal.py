@@ -66,7 +66,7 @@ def print_report(console: Console, page: View, html: Path | None = None) -> None
         console.print(note)
     if page.tunnelled:
         console.print(Text(page.tunnelled, style="yellow"))
-    for warning in page.stored.warnings:
+    for warning in (*page.stored.warnings, *page.stability):
         console.print(Text(f"! {warning}", style="yellow"))
     console.print()
     print_decision(console, page)
@@ -211,6 +211,8 @@ def print_comparison(console: Console, found: Comparison) -> None:
         console.print(Text(f"left out: {name}", style="dim"))
     for change in found.changes:
         console.print(Text(f"changed: {change}"))
+    for line in found.stability:
+        console.print(Text(f"! {line}", style="yellow"))
 
 
 def history_table(past: History) -> Table:

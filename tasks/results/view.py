@@ -12,6 +12,7 @@ from tasks.results.command_line import attempt_command
 from tasks.results.comparison import headline_metrics
 from tasks.results.records import StoredSweep
 from tasks.results.selection import Candidate, Selection, as_gain, select
+from tasks.results.stability import stability
 from tasks.results.statistics import Ratio
 from tasks.results.wording import (
     ABSENT,
@@ -107,6 +108,11 @@ class View:
         if not any(level.client.get("load_path") == "tunnel" for level in levels):
             return ""
         return "The load came through an SSH tunnel: latencies and rates include it."
+
+    @property
+    def stability(self) -> tuple[str, ...]:
+        """Say where the night didn't hold still."""
+        return stability(self.stored)
 
     @property
     def lasted(self) -> str:
