@@ -116,3 +116,19 @@ def test_one_hot_sample_in_many_is_no_reason_for_doubt() -> None:
     many = [sample(10 + i / 10) for i in range(41)]
     many[7] = replace(many[7], throttle=("sw_thermal_slowdown",))
     assert with_gpus(LEVEL, many).verdict.validity is Validity.VALID
+
+
+def test_clocks_are_means_of_the_run_and_of_the_gpus_in_use() -> None:
+    """Of 1000 and 2000 MHz on one, 2500 on the other; what was before the run doesn't count."""
+    before = sample(5, sm_clock_mhz=300.0)
+    first = [sample(11, sm_clock_mhz=1000.0), sample(12, sm_clock_mhz=2000.0)]
+    second = [sample(11, index=1, sm_clock_mhz=2500.0), sample(13, index=1, sm_clock_mhz=None)]
+    idle = sample(12, index=2, sm_clock_mhz=100.0, memory_used_mib=0)
+    metrics = with_gpus(LEVEL, [before, *first, *second, idle]).metrics
+    assert metrics["gpu_sm_clock_mhz"] == pytest.approx((1500 + 2500) / 2)
+    assert metrics["gpu_memory_clock_mhz"] == 12481
+
+
+def test_a_gpu_that_tells_no_clock_leaves_none() -> None:
+    samples = [replace(each, sm_clock_mhz=None) for each in STEADY]
+    assert "gpu_sm_clock_mhz" not in with_gpus(LEVEL, samples).metrics

@@ -114,6 +114,27 @@ def test_outlier_by_hand():
     assert outliers(results, CELL, METRIC) == ()
 
 
+def test_noise_is_no_outlier_and_single_runs_are_no_group():
+    draw = np.random.default_rng(2)
+    noisy = [
+        trial(str(i), {i: 1000 * math.exp(draw.normal(0, 0.02)), i + 9: 1000.0}) for i in range(8)
+    ]
+    assert outliers([*noisy, trial("single", {3: 10.0})], CELL, METRIC) == ()
+
+
+def test_a_drift_that_chance_explains_is_no_line():
+    noisy = (
+        trial("a", {0: 1000, 3: 900}),
+        trial("b", {1: 1000, 4: 1010}),
+        trial("c", {2: 1000, 5: 960}),
+    )
+    found = order_effect(noisy, CELL, METRIC)
+    assert found is not None
+    assert found.over_the_night < -0.02
+    assert found.p_value > 0.01
+    assert stability(stored(*noisy)) == ()
+
+
 def drifting() -> tuple[TrialResult, ...]:
     """A night that loses 2 % an hour over 6 hours, with 0.1 % of noise."""
     draw = np.random.default_rng(5)
