@@ -16,16 +16,19 @@ from tasks.domain.errors import LeaseExpired
 from tasks.domain.measurement import LevelResult
 from tasks.domain.page import Page
 from tasks.domain.progress import Progress, report
+from tasks.domain.sglang import BENCH_ENGINES
 from tasks.domain.together import together
 from tasks.failures.nodes import blame
 from tasks.gpus.sample import numbered_through, sampling
 from tasks.gpus.usage import with_gpus
 from tasks.hosts.host import Host, Watched
+from tasks.load.bench_serving import Foreign
+from tasks.load.foreign_on_host import OnHost
 from tasks.load.on_host import HostCapture
 from tasks.load.run import LoadProgress
 from tasks.load.server import read_vocab_size
 from tasks.load.target import Level, Target, levels_of
-from tasks.load.task import drive_load
+from tasks.load.task import drive_foreign, drive_load
 from tasks.load.workers import Capture, capture
 from tasks.results.judgement import judged
 from tasks.results.saving import save_gpu
@@ -169,9 +172,35 @@ async def _loaded(served: _Served, workload: Workload, level: Level) -> LevelRes
             capture if place == "worker" else _beside(now, launch),
         )
 
+    if workload.engine != "native":
+        return await _cross_checked(served, workload, level, seed)
     if place == "host":
         return _placed(await drive(), place, "loopback")
     return _placed(await unbroken(host, drive), place, host.transport.path)
+
+
+async def _cross_checked(
+    served: _Served, workload: Workload, level: Level, seed: int
+) -> LevelResult:
+    """Have the client of the server's own software stack drive a level, beside the server."""
+    now, order, launch = served.now, served.order, served.launch
+    foreign = Foreign(
+        python=now.site.host.expand(order.stack.stack),
+        module=BENCH_ENGINES[workload.engine],
+        base_url=f"http://127.0.0.1:{launch.port}",
+        model_path=order.configuration.model_path,
+    )
+    found = await drive_foreign(
+        order.label,
+        Target(launch.base_url),
+        workload,
+        level,
+        order.repeat,
+        seed,
+        foreign,
+        OnHost(now.site.hold, f"{launch.mark}load/"),
+    )
+    return _placed(found, "host", "loopback")
 
 
 def _place(now: Course) -> str:

@@ -26,6 +26,7 @@ from tasks.failures.remedies import NextStep, Prune, Retry, Stop, apply, spread
 from tasks.gpus.clean import Cleaned
 from tasks.gpus.plan import name_them
 from tasks.gpus.task import clean_gpus
+from tasks.load.bench_serving import ForeignClientFailed
 from tasks.load.workers import CaptureFailed
 from tasks.results.good_launches import good_launch, keep_good_launch
 from tasks.results.judgement import unmeasured
@@ -54,7 +55,7 @@ async def trial(label: str, trial_id: str, repeat: int) -> State[str]:
     now = course.get()
     try:
         result = await _measured(now, now.results[trial_id], repeat)
-    except (CaptureFailed, LeaseExpired) as error:
+    except (CaptureFailed, ForeignClientFailed, LeaseExpired) as error:
         result = unmeasured(now.results[trial_id], TrialVerdict.FAILED, str(error))
     except BaseException as error:
         _keep(now, trial_id, error)

@@ -295,6 +295,12 @@ class Sweep(Strict):
             for workload in among
             if wanted.metric == "request_goodput" and workload.slo == Slo()
         ]
+        faults += [
+            f"{place}.workload: {workload.name!r} is a cross-check by {workload.engine}, which "
+            f"doesn't tell its own delay: it can't decide; name a workload of the native engine"
+            for workload in among
+            if workload.engine != "native" and (wanted.workload or len(among) == 1)
+        ]
         for key, asked in (
             ("concurrency", wanted.concurrency),
             ("request_rate", wanted.request_rate),

@@ -116,6 +116,11 @@ class Workload(Strict):
     prefix_len: int = Field(default=1024, ge=1)
     """Length of each prefix in tokens; `input_len` is that of the question behind it."""
 
+    engine: Literal["native", "sglang", "sglang-rust"] = "native"
+    """Who sends the load. `native`: our own client. `sglang`: `bench_serving` of the server's own
+    software stack, on the host, for a cross-check. `sglang-rust`: its client in Rust, where that
+    version has it."""
+
     input_len: int = Field(default=512, ge=1)
     """Prompt length in tokens."""
 
@@ -176,6 +181,23 @@ class Workload(Strict):
                 ".request_rate: conversations wait for their answers; give concurrency, "
                 "the number of conversations at a time"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _of_the_engine(self) -> Self:
+        if self.engine == "native":
+            return self
+        for name, usual in (
+            ("dataset", "random"),
+            ("arrivals", Arrivals()),
+            ("precision", Precision()),
+            ("slo", Slo()),
+        ):
+            if getattr(self, name) != usual:
+                raise ValueError(
+                    f".engine: {self.engine} draws random tokens at Poisson arrivals alone, "
+                    f"and knows nothing of this {name}; leave one of them out"
+                )
         return self
 
     def _fill(self, slots: int) -> None:

@@ -13,7 +13,7 @@ def bench(
     url: str,
     *,
     backend: Literal["sglang", "openai", "openai-chat"] = "sglang",
-    engine: Literal["native", "sglang"] = "native",
+    engine: Literal["native", "sglang", "sglang-rust"] = "native",
     python: str = "python3",
     dataset: Literal["random", "text", "shared-prefix", "file", "conversations"] = "random",
     file: Path | None = None,
@@ -56,7 +56,8 @@ def bench(
     backend
         Which of its interfaces to speak: /generate, /v1/completions or /v1/chat/completions.
     engine
-        Our own client, or SGLang's `bench_serving` of another environment, for a cross-check.
+        Our own client, or SGLang's `bench_serving` of another environment, or its client in Rust,
+        for a cross-check.
     python
         The interpreter of that environment.
     dataset
@@ -114,6 +115,7 @@ def bench(
     import asyncio
 
     from flows.commands.bench import Asked, read_extra, read_slo, run_bench
+    from tasks.domain.sglang import BENCH_ENGINES
     from tasks.load.bench_serving import Foreign
 
     levels = {"concurrency": concurrency, "request_rate": request_rate}
@@ -123,6 +125,7 @@ def bench(
     workload = {
         "name": "bench",
         "dataset": dataset,
+        "engine": engine,
         "file": None if file is None else str(file),
         "prefix_groups": prefix_groups,
         "prefix_len": prefix_len,
@@ -138,7 +141,7 @@ def bench(
         "extra": read_extra(extra),
         **{name: value for name, value in levels.items() if value},
     }
-    foreign = Foreign(python) if engine == "sglang" else None
+    foreign = None if engine == "native" else Foreign(python, BENCH_ENGINES[engine])
     asked = Asked(url, backend, model, workload, seed, processes, out_file, as_json, foreign)
     stop = asyncio.Event()
     return ended(run_bench(asked, out, err, stop), stop)

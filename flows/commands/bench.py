@@ -90,7 +90,7 @@ async def _results(
         return
     for level in levels_of(workload):
         if not stop.is_set():
-            yield await run_foreign(asked.foreign, target, workload, level, asked.seed)
+            yield await run_foreign(asked.foreign, target, workload, level, seed=asked.seed)
 
 
 def read_slo(bounds: Sequence[str]) -> dict[str, str]:

@@ -30,12 +30,14 @@ SERVER_INFO = ("/server_info", "/get_server_info")
 MODEL_INFO = ("/model_info", "/get_model_info")
 
 BENCH_SERVING = "sglang.bench_serving"
+RUST_CLIENT = "sglang.benchmark.rust_client"
+BENCH_ENGINES = {"sglang": BENCH_SERVING, "sglang-rust": RUST_CLIENT}
 BENCH_SERVING_BACKENDS = {
     "sglang": "sglang",
     "openai": "sglang-oai",
     "openai-chat": "sglang-oai-chat",
 }
-"""SGLang's own client, and what it calls the interfaces."""
+"""SGLang's own clients (the one in Rust came after 0.5.9), and what they call the interfaces."""
 
 SPECULATIVE_FLAGS = (
     "speculative_algorithm",

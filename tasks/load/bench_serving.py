@@ -6,18 +6,20 @@ times: a record's times count from its own send, which is 0. It drops errors, so
 has failed.
 """
 
+from __future__ import annotations
+
 import asyncio
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from settings.workload import Arrivals, Workload
+from settings.workload import Workload
 from tasks.domain.errors import InputError, SweepError
 from tasks.domain.measurement import (
     LevelResult,
@@ -37,23 +39,30 @@ _ITS_OWN_DELAY = "sglang.bench_serving doesn't tell how late it was itself"
 class ForeignClientFailed(SweepError):
     """SGLang's client ended without a result."""
 
-    def __init__(self, python: str, code: int, said: str) -> None:
-        super().__init__(f"{python} -m {BENCH_SERVING} ended with {code}: {said}")
+    def __init__(self, client: Foreign, code: int | None, said: str) -> None:
+        super().__init__(f"{client.python} -m {client.module} ended with {code}: {said}")
 
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """How to start SGLang's client: the interpreter of an environment that has it."""
+    """How to start SGLang's client: the interpreter of an environment that has it, and its module.
+
+    `base_url` is where the client finds the server, if that isn't where we do; `model_path` the
+    model, if the server needn't be asked.
+    """
 
     python: str = "python3"
+    module: str = BENCH_SERVING
+    base_url: str | None = None
+    model_path: str | None = None
 
     def command(
-        self, target: Target, model: str, workload: Workload, level: Level, seed: int, out: Path
+        self, target: Target, model: str, workload: Workload, level: Level, seed: int, out: str
     ) -> list[str]:
         """Spell a level out in its flags; prompts are sent as ids where the interface takes ids."""
         flags: dict[str, object] = {
             "backend": BENCH_SERVING_BACKENDS[target.backend],
-            "base-url": target.base_url,
+            "base-url": self.base_url or target.base_url,
             "model": model,
             "dataset-name": "random-ids",
             "random-input-len": workload.input_len,
@@ -74,31 +83,50 @@ class Foreign:
         switches = ["--output-details", "--disable-tqdm", "--flush-cache"]
         if target.backend == "sglang":
             switches.append("--tokenize-prompt")
-        return [self.python, "-m", BENCH_SERVING, *words, *switches]
+        return [self.python, "-m", self.module, *words, *switches]
 
 
-def check_foreign(workload: Workload) -> None:
-    """Raise `InputError` where SGLang's client can't do what a workload asks for."""
-    if workload.dataset != "random":
-        fault = f"dataset {workload.dataset}: the engine sglang draws random tokens alone"
-        raise InputError("bench", [f"{fault}; leave --engine out"])
-    if workload.arrivals != Arrivals():
-        fault = f"arrivals {workload.arrivals.kind}: the engine sglang has Poisson arrivals alone"
-        raise InputError("bench", [f"{fault}; leave --engine out"])
+Command = Callable[[str], list[str]]
+"""The client's command line, by the path of the file that it shall write."""
+
+Execute = Callable[[Command], Awaitable[bytes]]
+"""Runs the client, here or elsewhere, and returns what it wrote."""
 
 
 async def run_foreign(
-    foreign: Foreign, target: Target, workload: Workload, level: Level, seed: int
+    foreign: Foreign,
+    target: Target,
+    workload: Workload,
+    level: Level,
+    *,
+    seed: int,
+    repeat: int = 0,
+    execute: Execute | None = None,
 ) -> LevelResult:
     """Run one level to its end. Raises `ForeignClientFailed` and `InputError`."""
-    check_foreign(workload)
-    info = await server_info(target)
-    model = str(info.get("tokenizer_path") or info.get("model_path") or target.model)
+    model = foreign.model_path
+    if model is None:
+        info = await server_info(target)
+        model = str(info.get("tokenizer_path") or info.get("model_path") or target.model)
+
+    def command(out: str) -> list[str]:
+        return foreign.command(target, model, workload, level, seed, out)
+
+    written = await (execute or run_here)(command)
+    lines = written.splitlines()
+    if not lines:
+        raise ForeignClientFailed(foreign, 0, "it gave no result; does this SGLang have it?")
+    found = read_result(lines[-1], workload, level)
+    client = {**found.client, "engine": foreign.module, "seed": seed}
+    return replace(found, repeat=repeat, client=client)
+
+
+async def run_here(command: Command) -> bytes:
+    """Run the client on this machine."""
     with tempfile.TemporaryDirectory(prefix="sglang-sweep-foreign-") as name:
         out = Path(name) / "result.jsonl"
-        command = foreign.command(target, model, workload, level, seed, out)
-        await _run(command)
-        return read_result(out.read_bytes().splitlines()[-1], workload, level)
+        await _run(command(str(out)))
+        return out.read_bytes() if out.exists() else b""
 
 
 async def _run(command: Sequence[str]) -> None:
@@ -118,9 +146,18 @@ async def _run(command: Sequence[str]) -> None:
             process.kill()
             await asyncio.shield(process.wait())
     if process.returncode:
-        lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
-        last = lines[-1] if lines else "it said nothing"
-        raise ForeignClientFailed(command[0], process.returncode, last)
+        raise ForeignClientFailed(client_of(command), process.returncode, last_line(said))
+
+
+def client_of(command: Sequence[str]) -> Foreign:
+    """The client that a command line starts."""
+    return Foreign(command[0], command[2])
+
+
+def last_line(said: bytes) -> str:
+    """The last that somebody said."""
+    lines = [line for line in said.decode(errors="replace").splitlines() if line.strip()]
+    return lines[-1] if lines else "it said nothing"
 
 
 def read_result(line: bytes, workload: Workload, level: Level) -> LevelResult:
@@ -141,7 +178,7 @@ def read_result(line: bytes, workload: Workload, level: Level) -> LevelResult:
         metrics=metrics,
         verdict=_verdict(metrics, workload.requests),
         records=_records(found, workload.output_len),
-        client={"engine": BENCH_SERVING, "timestamps": "clock"},
+        client={"timestamps": "clock"},
     )
 
 

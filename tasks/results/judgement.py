@@ -14,9 +14,13 @@ _WORST_LAST = list(Validity)
 
 
 def judged(result: TrialResult) -> TrialResult:
-    """Take the worst of the runs' verdicts, with its reasons."""
+    """Take the worst of the runs' verdicts, with its reasons.
+
+    A cross-check by another client decides nothing, so its doubts about itself don't count.
+    """
+    levels = [level for level in result.levels if not _doubts_itself(level)]
     worst = max(
-        (level.verdict.validity for level in result.levels),
+        (level.verdict.validity for level in levels),
         key=_WORST_LAST.index,
         default=Validity.INVALID,
     )
@@ -24,9 +28,13 @@ def judged(result: TrialResult) -> TrialResult:
     if lost and worst is not Validity.INVALID:
         why = f"repeat {', '.join(map(str, sorted(lost)))} was not measured"
         return replace(result, verdict=TrialVerdict.SUSPECT, reason=why)
-    reasons = [_reason(level) for level in result.levels if level.verdict.validity is worst]
+    reasons = [_reason(level) for level in levels if level.verdict.validity is worst]
     reason = "" if worst is Validity.VALID else "; ".join(reasons) or "nothing was measured"
     return replace(result, verdict=_VERDICTS[worst], reason=reason)
+
+
+def _doubts_itself(level: LevelResult) -> bool:
+    return "engine" in level.client and level.verdict.validity is Validity.SUSPECT
 
 
 def unmeasured(result: TrialResult, verdict: TrialVerdict, reason: str) -> TrialResult:

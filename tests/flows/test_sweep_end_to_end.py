@@ -421,3 +421,39 @@ def test_what_cannot_be_run_is_refused_before_anything_starts(make_bed):
         assert done.returncode == 2, done.stdout
         assert said in done.stdout
     assert not (bed.folder / "prefect").exists()
+
+
+CHECKER = """
+import json, sys, urllib.request
+
+flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+count = int(flags["--num-prompts"])
+body = {"text": "a", "sampling_params": {"max_new_tokens": int(flags["--random-output-len"])}}
+for _ in range(count):
+    urllib.request.urlopen(
+        urllib.request.Request(
+            flags["--base-url"] + "/generate",
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+        )
+    ).read()
+with open(flags["--output-file"], "w") as out:
+    json.dump({"completed": count, "duration": 2.0, "output_throughput": 123.0}, out)
+"""
+
+
+def test_a_workload_is_cross_checked_by_the_stacks_own_client(make_bed):
+    bed = make_bed()
+    for package in (bed.folder / "host" / "stacks").rglob("sglang/__init__.py"):
+        package.with_name("bench_serving.py").write_text(CHECKER)
+    chat = {"name": "chat", "input_len": 8, "output_len": 8, "concurrency": 1, "requests": 2}
+    check = {**chat, "name": "check", "engine": "sglang"}
+    objective = {"metric": "output_throughput", "workload": "chat"}
+    sweep = bed.sweep(axes={}, search={"repeats": 1}, workloads=[chat, check], objective=objective)
+    done = bed.run("run", sweep)
+    assert done.returncode == 0, done.stdout
+    [trial] = bed.report()["trials"]
+    assert trial["metrics"]["check/c1"]["completed"] == 2
+    assert trial["metrics"]["check/c1"]["output_throughput"] == 123.0
+    assert trial["metrics"]["chat/c1"]["output_throughput"] != 123.0
+    assert bed.marked() == []

@@ -6,14 +6,15 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from settings.workload import Workload
 from tasks.domain.errors import InputError
 from tasks.domain.measurement import RequestOutcome, Validity
+from tasks.domain.sglang import RUST_CLIENT
 from tasks.load.bench_serving import (
     Foreign,
     ForeignClientFailed,
-    check_foreign,
     read_result,
     run_foreign,
 )
@@ -83,7 +84,7 @@ def test_a_version_without_details_gives_no_records():
 
 def test_a_level_in_its_flags():
     target = Target("http://x:1", backend="openai")
-    words = Foreign("py").command(target, "/m", WORKLOAD, Level(request_rate=2.5), 7, Path("o"))
+    words = Foreign("py").command(target, "/m", WORKLOAD, Level(request_rate=2.5), 7, "o")
     assert words[:3] == ["py", "-m", "sglang.bench_serving"]
     flags = dict(zip(words[3:-3:2], words[4:-3:2], strict=True))
     assert flags["--backend"] == "sglang-oai"
@@ -96,12 +97,14 @@ def test_a_level_in_its_flags():
     "changes",
     [
         {"dataset": "text"},
+        {"precision": 0.01},
+        {"slo": {"ttft_ms": 1}},
         {"concurrency": [], "request_rate": [1], "arrivals": "constant"},
     ],
 )
 def test_what_it_cannot_do_is_refused(changes):
-    with pytest.raises(InputError, match="the engine sglang"):
-        check_foreign(Workload(**{**WORKLOAD.model_dump(), **changes}))
+    with pytest.raises(ValidationError, match="engine: sglang draws random tokens"):
+        Workload(**{**WORKLOAD.model_dump(), **changes, "engine": "sglang"})
 
 
 def program(folder: Path, body: str) -> str:
@@ -136,4 +139,11 @@ async def test_an_interpreter_that_is_not_there_is_named(tmp_path):
     async with StreamingServer() as server:
         foreign = Foreign(str(tmp_path / "none"))
         with pytest.raises(InputError, match=r"--python: .*none: No such file"):
+            await run_foreign(foreign, Target(server.url), WORKLOAD, Level(concurrency=2), seed=1)
+
+
+async def test_a_version_without_that_client_is_told(tmp_path):
+    async with StreamingServer() as server:
+        foreign = Foreign(program(tmp_path, ""), RUST_CLIENT)
+        with pytest.raises(ForeignClientFailed, match="rust_client ended with 0: it gave no"):
             await run_foreign(foreign, Target(server.url), WORKLOAD, Level(concurrency=2), seed=1)

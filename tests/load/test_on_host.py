@@ -1,6 +1,7 @@
 """The load on the host itself: shipped, verified, carried out, brought back, taken away."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from tasks.hosts.connect import connect
 from tasks.hosts.host import Host
 from tasks.hosts.lock import Hold
 from tasks.hosts.transport import LocalTransport
+from tasks.load.bench_serving import Foreign, ForeignClientFailed, run_foreign
+from tasks.load.foreign_on_host import OnHost
 from tasks.load.on_host import HostCapture, ship
 from tasks.load.run import run_level
 from tasks.load.target import Level, Target
@@ -132,3 +135,43 @@ async def test_nothing_outside_of_the_launches_is_removed(host: Host) -> None:
     for folder in (within, f"{within}/..", f"{within}/../agent"):
         with pytest.raises(HostError, match="is not within"):
             await host.ask("remove", {"folder": folder, "within": within})
+
+
+WRITES = (
+    "open(sys.argv[sys.argv.index('--output-file') + 1], 'w').write("
+    "json.dumps({'completed': 12, 'duration': 1.0}))"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "failure"),
+    [
+        (WRITES, None),
+        ("sys.exit('No module named sglang')", "ended with 1: No module named sglang"),
+        ("", "ended with 0: it gave no result"),
+    ],
+)
+async def test_sglangs_own_client_runs_there(host: Host, tmp_path, body, failure) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!{sys.executable}\nimport sys, json\n{body}\n")
+    python.chmod(0o755)
+    there = OnHost(Hold(host, "token", 60.0), f"test{host.run_folder}/load/")
+    foreign = Foreign(str(python), base_url="http://127.0.0.1:1", model_path="/m")
+    run = run_foreign(
+        foreign,
+        Target("http://elsewhere:2"),
+        WORKLOAD,
+        Level(concurrency=4),
+        seed=1,
+        repeat=3,
+        execute=there,
+    )
+    if failure is None:
+        result = await run
+        assert (result.metrics["completed"], result.metrics["failed"]) == (12, 0)
+        assert (result.repeat, result.client["engine"]) == (3, "sglang.bench_serving")
+    else:
+        with pytest.raises(ForeignClientFailed, match=failure):
+            await run
+    assert await host.ours(there.mark) == []
+    assert files_of(host) == []

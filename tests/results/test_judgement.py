@@ -22,6 +22,16 @@ def test_the_worst_run_decides_and_says_why():
     assert "clock stepped" in result.reason
 
 
+def test_a_cross_check_that_doubts_itself_decides_nothing_but_one_that_failed_does():
+    doubts = RunVerdict(Validity.SUSPECT, ("its own delay is unknown",))
+    check = replace(factory.level(90), workload="check", verdict=doubts, client={"engine": "m"})
+    result = judged(replace(measured(trial(), 100), levels=(factory.level(100), check)))
+    assert (result.verdict, result.reason) == (TrialVerdict.MEASURED, "")
+    failed = replace(check, verdict=RunVerdict(Validity.INVALID, ("no request finished",)))
+    result = judged(replace(result, levels=(factory.level(100), failed)))
+    assert result.verdict is TrialVerdict.INVALID
+
+
 def test_nothing_measured_is_invalid():
     result = judged(replace(measured(trial(), 100), levels=()))
     assert result.verdict is TrialVerdict.INVALID

@@ -88,6 +88,16 @@ def test_an_objective_and_constraints_at_levels_that_exist():
         sweep(workloads=workloads)
 
 
+def test_a_cross_check_is_no_objective():
+    chat = {"name": "chat", "concurrency": 1}
+    check = {"name": "check", "concurrency": 1, "engine": "sglang"}
+    assert sweep(workloads=[chat, check], objective={"workload": "chat"}).objective.workload
+    with pytest.raises(ValidationError, match="'check' is a cross-check by sglang"):
+        sweep(workloads=[chat, check], objective={"workload": "check"})
+    with pytest.raises(ValidationError, match="it can't decide"):
+        sweep(workloads=[check])
+
+
 def test_less_latency_is_better_unless_the_metric_is_none():
     assert sweep(objective={"metric": "p99_ttft_ms"}).objective.goal == "minimize"
     assert sweep(objective={"metric": "request_throughput"}).objective.goal == "maximize"
