@@ -5,12 +5,14 @@ results so far are not, so they travel in a context variable.
 """
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from settings.sweep import Sweep
 from tasks.domain.answer import Answer
-from tasks.domain.configuration import Trial, TrialResult
+from tasks.domain.configuration import Spell, Trial, TrialResult
 from tasks.domain.progress import Progress
 from tasks.results.folders import SweepFolder
 from tasks.server.site import Site
@@ -28,6 +30,7 @@ class Course:
     done: int = 0
     measured_s: list[float] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
+    spells: list[Spell] = field(default_factory=list)
 
     @property
     def reference(self) -> tuple[Answer, ...] | None:
@@ -46,6 +49,26 @@ class Course:
         """Whether no new launch may start."""
         budget_s = self.sweep.search.budget
         return budget_s is not None and time.monotonic() - self.started > budget_s
+
+    @contextmanager
+    def busy(self, doing: str) -> Iterator[None]:
+        """Note how long something takes, for the launch that is under way."""
+        started_at, started = time.time(), time.monotonic()
+        try:
+            yield
+        finally:
+            self.spells.append(Spell(doing, started_at, time.monotonic() - started))
+
+    def noted(self, result: TrialResult, number: int) -> TrialResult:
+        """Put what was noted into the launch that it belongs to, if there is one."""
+        spells, self.spells = self.spells, []
+        last = result.attempts[-1] if result.attempts else None
+        if last is None or last.number != number:
+            return result
+        ordered = sorted((*last.spells, *spells), key=lambda spell: spell.started_at)
+        return replace(
+            result, attempts=(*result.attempts[:-1], replace(last, spells=tuple(ordered)))
+        )
 
     def what(self, trial: Trial, phase: str, attempt: int | None = None) -> Progress:
         """Where the sweep stands, for whoever watches."""

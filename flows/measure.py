@@ -115,7 +115,8 @@ async def _levels(served: _Served, result: TrialResult) -> TrialResult | list[Le
     everything = [(each, level) for each in now.sweep.workloads for level in levels_of(each)]
     heaviest = max(everything, key=lambda one: _weight(*one))
     for workload, level in everything:
-        levels.append(await _loaded(served, workload, level))
+        with now.busy("load"):
+            levels.append(await _loaded(served, workload, level))
         if (ended := await _death(served, result)) is not None:
             return ended
         if (reason := _hang(levels[-1])) is not None:
@@ -143,7 +144,8 @@ async def _asked(served: _Served, result: TrialResult, canary: Canary) -> Canary
         run = check_answers(order.label, launch.base_url, canary, reference, return_state=True)
         return await outcome_of(run, CanaryReport)
 
-    return await unbroken(now.site.host, ask)
+    with now.busy("canary"):
+        return await unbroken(now.site.host, ask)
 
 
 async def _loaded(served: _Served, workload: Workload, level: Level) -> LevelResult:

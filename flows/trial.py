@@ -192,7 +192,9 @@ async def _attempted(now: Course, result: TrialResult, decision: Decision) -> Tr
             result = await measure(now, result, order, launched.launch, decision.page)
     finally:
         now.results[result.trial.trial_id] = result
-        await to_the_end(_ended(now, order))
+        with now.busy("stop"):
+            await to_the_end(_ended(now, order))
+        result = now.results[result.trial.trial_id] = now.noted(result, order.number)
     return result
 
 
@@ -210,7 +212,9 @@ async def _cleaned(now: Course, order: LaunchOrder) -> list[Cleaned]:
     report(replace(order.what, phase="clean"))
     hosts = [hold.host for hold in now.site.holds_for(order.configuration)]
     grace_s = now.sweep.timeouts.stop_grace
-    each = await together(clean_gpus(host, grace_s) for host in hosts)
+    now.spells.clear()
+    with now.busy("clean"):
+        each = await together(clean_gpus(host, grace_s) for host in hosts)
     for cleaned in each:
         if cleaned.ended:
             report(replace(order.what, phase="clean", message=_ended_before(cleaned)))

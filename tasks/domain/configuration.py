@@ -102,12 +102,26 @@ class PeerCommand:
 
 
 @dataclass(frozen=True, slots=True)
+class Spell:
+    """What a host was busy with for a while, on behalf of one launch.
+
+    `doing` is `clean`, a phase of the launch (`start`, `weights`, `graph_capture` …), `canary`,
+    `load` or `stop`. `started_at` is UTC seconds since the epoch.
+    """
+
+    doing: str
+    started_at: float
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Attempt:
     """One launch within a trial: what was started, with which remedies, and how it ended.
 
     Times are UTC seconds since the epoch; `ready_s` is the time from the launch to ready. `ended`
     are the processes that had to go before it, `removed` what dead launches of ours had left.
     `command` is that of the first node, `peers` has the others' by their rank.
+    `spells` tell what its time went on, in the order of time; none where nobody noted it.
     """
 
     number: int
@@ -124,6 +138,7 @@ class Attempt:
     ended: tuple[EndedProcess, ...] = ()
     removed: tuple[str, ...] = ()
     peers: tuple[PeerCommand, ...] = ()
+    spells: tuple[Spell, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

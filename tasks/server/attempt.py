@@ -31,11 +31,13 @@ async def make_attempt(order: LaunchOrder, site: Site, doctor: Doctor) -> Launch
     attempt = replace(attempt, folder=launch.folder)
     outcome = await await_ready(launch, patience, doctor.is_fatal, order.what, order.expected_s)
     match outcome:
-        case Ready(ready_s):
-            return Launched(replace(attempt, ready_s=ready_s), launch)
+        case Ready(ready_s, spells):
+            return Launched(replace(attempt, ready_s=ready_s, spells=spells), launch)
         case NotReady():
             guilty, diagnosis = explain(outcome, launch, doctor)
-            failed = replace(attempt, exit_code=guilty.exit_code, diagnosis=diagnosis)
+            failed = replace(
+                attempt, exit_code=guilty.exit_code, diagnosis=diagnosis, spells=outcome.spells
+            )
             return Launched(failed, launch, guilty.log[-LOG_TAIL:])
 
 

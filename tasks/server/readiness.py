@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from tasks.domain.configuration import Spell
 from tasks.domain.diagnosis import NodeEnd, Phase
 from tasks.domain.errors import HostError, LeaseExpired
 from tasks.domain.progress import Progress, report
@@ -29,6 +30,7 @@ class Ready:
     """It serves; `ready_s` is the time from the launch."""
 
     ready_s: float
+    spells: tuple[Spell, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,7 @@ class NotReady:
     child_lost: bool = False
     rank: int = 0
     others: tuple["NotReady", ...] = ()
+    spells: tuple[Spell, ...] = ()
 
     @property
     def end(self) -> NodeEnd:
@@ -116,7 +119,7 @@ async def _await_node(watch: _Watch, rank: int) -> Ready | NotReady:
             return await _not_ready(node, rank, signs, watched, reason)
         ours = rank == 0 and signs.log.ready and watched.port_holders == "ours"
         if ours and await generates(launch.base_url, _PROBE_S):
-            return Ready(time.monotonic() - signs.started)
+            return Ready(time.monotonic() - signs.started, signs.spells())
         pause_s = _pause_s(time.monotonic() - signs.started)
 
 
@@ -151,7 +154,17 @@ async def _not_ready(
     stolen = signs.stolen_since is not None
     stalled = watched.running and signs.fatal_since is None and not stolen
     lost = bool(signs.lost) and watched.running
-    return NotReady(watched.exit_code, signs.log.phase, log, reason, stalled, stolen, lost, rank)
+    return NotReady(
+        watched.exit_code,
+        signs.log.phase,
+        log,
+        reason,
+        stalled,
+        port_stolen=stolen,
+        child_lost=lost,
+        rank=rank,
+        spells=signs.spells(),
+    )
 
 
 def _tell(signs: Signs, what: Progress, expected_s: float | None) -> None:

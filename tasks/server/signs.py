@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from tasks.domain.configuration import Spell
 from tasks.domain.diagnosis import Phase
 from tasks.domain.nvidia_smi import GPU_QUERY, parse_gpus
 from tasks.domain.sglang import WORKER_PREFIX
@@ -58,6 +59,7 @@ class Signs:
     fatal_since: float | None = None
     stolen_since: float | None = None
     company: list["Signs"] = field(default_factory=list, repr=False, compare=False)
+    entered: list[tuple[Phase, float]] = field(default_factory=lambda: [(Phase.START, time.time())])
 
     @classmethod
     def of_all(cls, nodes: int) -> list["Signs"]:
@@ -67,6 +69,14 @@ class Signs:
             signs = cls(LogState(), started=now, life=now, progress=now, company=company)
             company.append(signs)
         return company
+
+    def spells(self) -> tuple[Spell, ...]:
+        """Tell how long it was in each phase until now, as exactly as it was looked at."""
+        ends = [at for _, at in self.entered[1:]] + [time.time()]
+        return tuple(
+            Spell(str(phase), at, max(0.0, end - at))
+            for (phase, at), end in zip(self.entered, ends, strict=True)
+        )
 
     def unseen(self, breaks: int) -> None:
         """Take in that nobody could look for a while: the connection has broken so often."""
@@ -79,6 +89,8 @@ class Signs:
         now = time.monotonic()
         self.log, lines = follow(self.log, watched.log)
         self.log_bytes += len(watched.log)
+        if self.log.phase is not self.entered[-1][0]:
+            self.entered.append((self.log.phase, time.time()))
         building = any(name in COMPILERS for _, name in watched.family)
         if watched.log or building:
             self.progress = self.life = now

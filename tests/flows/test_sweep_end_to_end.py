@@ -99,6 +99,18 @@ def test_a_sweep_is_cured_pruned_refused_and_measured(make_bed):
     assert "CUDA out of memory" in (log / "server.log").read_text()
     assert os.access(log / "cmd.sh", os.X_OK)
     assert_that_the_page_tells_all(bed, trials[256, 5]["trial_id"])
+    assert_that_its_time_is_told(bed.store / report["sweep_id"] / "trials" / baseline["trial_id"])
+
+
+def assert_that_its_time_is_told(trial: Path) -> None:
+    """What each launch's time went on: the first failed, the second was measured."""
+    failed, served = json.loads((trial / "trial.json").read_text())["attempts"]
+    assert [failed["spells"][0]["doing"], failed["spells"][-1]["doing"]] == ["clean", "stop"]
+    doing = [spell["doing"] for spell in served["spells"]]
+    assert doing[0] == "clean"
+    assert doing[-1] == "stop"
+    assert doing.index("start") < doing.index("canary") < doing.index("load")
+    assert all(spell["seconds"] >= 0 for spell in served["spells"])
 
 
 def assert_that_the_page_tells_all(bed, trial_id: str) -> None:

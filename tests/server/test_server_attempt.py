@@ -50,6 +50,9 @@ async def test_an_attempt_that_serves(bed: Bed):
     assert "--tp-size" in attempt.command
     assert attempt.env == {**bed.host.settings.env, "X": "1"}
     assert attempt.folder == bed.host.launch_folder(asked.mark)
+    assert attempt.spells[0].doing == "start"
+    assert attempt.spells[-1].doing == "serving"
+    assert sum(s.seconds for s in attempt.spells) == pytest.approx(attempt.ready_s, abs=0.2)
 
 
 async def test_an_attempt_that_fails_carries_its_diagnosis(bed: Bed):
@@ -59,6 +62,7 @@ async def test_an_attempt_that_fails_carries_its_diagnosis(bed: Bed):
     assert failed.diagnosis is not None
     assert failed.diagnosis.mode == "cudnn-conv3d-check"
     assert (failed.exit_code, failed.ready_s) == (1, None)
+    assert sum(spell.seconds for spell in failed.spells) > 0
     remedy = failed.diagnosis.remedy
     assert remedy is not None
     cured = replace(configuration, env=dict(remedy.env))
