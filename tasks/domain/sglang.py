@@ -4,6 +4,8 @@ Seen in 0.5.9 and 0.5.23. Each table lists the names that one thing has had; who
 thing takes the first that the target knows.
 """
 
+from collections.abc import Mapping
+
 RENAMED_FLAGS: dict[str, tuple[str, ...]] = {
     "cuda_graph_max_bs": ("cuda_graph_max_bs_decode",),
     "tp": ("tp_size", "tensor_parallel_size"),
@@ -59,6 +61,23 @@ PORTS_OF_NODES = 8
 """How many ports in a row the nodes may use, from the one where they meet (`PortArgs`)."""
 
 NCCL_CHANNELS = ("NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS")
+
+
+def gpus_of(args: Mapping[str, object]) -> int:
+    """Count the GPUs that a server takes: tensor x pipeline parallel ranks, times its replicas.
+
+    With data-parallel attention (`enable_dp_attention`) the ranks of one group share the work, so
+    `dp` adds no GPU; without it each of the `dp` replicas has GPUs of its own. From the scheduler
+    launch of 0.5.9 (`data_parallel_controller.py`); the flags may bear any of their names.
+    """
+    replicas = 1 if args.get("enable_dp_attention") else _size(args, "dp")
+    return _size(args, "tp") * _size(args, "pp") * replicas
+
+
+def _size(args: Mapping[str, object], name: str) -> int:
+    """A size among the flags; 1 where it isn't given."""
+    given = (args.get(each) for each in (name, *RENAMED_FLAGS[name]))
+    return next((int(value) for value in given if isinstance(value, int | float | str)), 1)
 
 
 def resolve_flag(name: str, known: frozenset[str]) -> str:

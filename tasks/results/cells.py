@@ -109,6 +109,18 @@ def constraint_cell(sweep: Sweep, constraint: Constraint) -> Cell:
     return _cell(sweep, constraint, (having or candidates)[0])
 
 
+def bounds(constraint: Constraint, cell: Cell) -> bool:
+    """Tell whether a constraint has a say in a cell: what it doesn't name, it holds for all of."""
+    if constraint.workload not in (None, cell.workload):
+        return False
+    levels = []
+    if constraint.concurrency is not None:
+        levels.append(_closed(constraint.concurrency))
+    if constraint.request_rate is not None:
+        levels.append(_open(constraint.request_rate))
+    return not levels or cell.level in levels
+
+
 def _workload(sweep: Sweep, wanted: Objective) -> Workload:
     return next(w for w in sweep.workloads if wanted.workload in (None, w.name))
 

@@ -9,6 +9,7 @@ from settings.sweep import Sweep
 from tasks.domain.configuration import TrialResult, TrialVerdict
 from tasks.results.cells import (
     Cell,
+    bounds,
     cell_estimate,
     cell_noise,
     cell_ratio,
@@ -93,6 +94,17 @@ def ineligible(sweep: Sweep, result: TrialResult) -> str | None:
     return next(_violations(sweep, result), None)
 
 
+def broken_bounds(sweep: Sweep, result: TrialResult, cell: Cell) -> Iterator[str]:
+    """Say which constraints a trial breaks in a cell, wherever it is chosen for.
+
+    One that names a workload or a level holds there; one that names none holds everywhere. A metric
+    that wasn't measured keeps no bound.
+    """
+    for constraint in sweep.constraints:
+        if bounds(constraint, cell):
+            yield from _violation(result, cell, constraint)
+
+
 def as_gain(sweep: Sweep, found: Ratio | None) -> Ratio | None:
     """Turn a ratio so that above 1 is better, whichever way the objective goes."""
     if found is None or sweep.objective.goal == "maximize":
@@ -114,12 +126,15 @@ def _inverse(value: float) -> float:
 
 def _violations(sweep: Sweep, result: TrialResult) -> Iterator[str]:
     for constraint in sweep.constraints:
-        cell = constraint_cell(sweep, constraint)
-        found = cell_estimate(result, cell, constraint.metric)
-        if found is None:
-            yield f"{constraint.metric} was not measured at {cell}"
-        elif (bound := _broken(constraint, found.mean)) is not None:
-            yield f"{constraint.metric} {found.mean:,.4g} at {cell} is {bound}"
+        yield from _violation(result, constraint_cell(sweep, constraint), constraint)
+
+
+def _violation(result: TrialResult, cell: Cell, constraint: Constraint) -> Iterator[str]:
+    found = cell_estimate(result, cell, constraint.metric)
+    if found is None:
+        yield f"{constraint.metric} was not measured at {cell}"
+    elif (bound := _broken(constraint, found.mean)) is not None:
+        yield f"{constraint.metric} {found.mean:,.4g} at {cell} is {bound}"
 
 
 def _broken(constraint: Constraint, value: float) -> str | None:
