@@ -12,6 +12,9 @@ from itertools import pairwise
 
 CONFIDENCE = 0.95
 
+Term = tuple[float, Sequence[float]]
+"""A part of a contrast: its factor, and the runs."""
+
 _ENOUGH_RUNS = 2
 """Runs of a side from which its own spread is trusted before a pooled one."""
 
@@ -119,14 +122,25 @@ def ratio(
     interval where a side has a single run and no noise is known. Identical runs give an interval
     of width 0.
     """
-    found = _difference(values, reference, noise)
-    if found is None:
-        return None
-    interval = None
-    if found.freedom is not None:
-        half = found.error and _t_quantile(found.freedom, confidence) * found.error
-        interval = Interval(_exp(found.value - half), _exp(found.value + half))
-    return Ratio(_exp(found.value), found.n, found.n_reference, interval)
+    return _as_ratio(_difference(values, reference, noise), confidence)
+
+
+def contrast(
+    terms: Sequence[Term], confidence: float = CONFIDENCE, noise: Noise | None = None
+) -> Ratio | None:
+    """Estimate a product of powers of means, such as a mean over several ratios.
+
+    value = exp(sum of c * mean ln x), a term being c and the runs x; the c add up to 0, so that it
+    has no unit. Half width on the logarithms = t(freedom) * spread * sqrt(sum of c² / runs): the
+    contrast of a one-way analysis of variance. `n` counts the runs with c > 0, `n_reference` those
+    with c < 0. None without a term, or where one has no positive value; no interval without noise.
+    """
+    return _as_ratio(_contrast(terms, noise), confidence)
+
+
+def contrast_p_value(terms: Sequence[Term], noise: Noise | None) -> float | None:
+    """Tell how likely so large a contrast is where there is none, two-sided; None as `p_value`."""
+    return _chance(_contrast(terms, noise))
 
 
 def p_value(
@@ -136,14 +150,7 @@ def p_value(
 
     By the same t statistic as the interval of `ratio`; None where that has no interval.
     """
-    found = _difference(values, reference, noise)
-    if found is None or found.freedom is None:
-        return None
-    if found.error == 0:
-        return 0.0 if found.value else 1.0
-    from scipy.special import stdtr
-
-    return float(2 * stdtr(found.freedom, -abs(found.value) / found.error))
+    return _chance(_difference(values, reference, noise))
 
 
 def holm_confidences(
@@ -177,6 +184,40 @@ class _Difference:
     n_reference: int
     error: float = 0.0
     freedom: float | None = None
+
+
+def _as_ratio(found: _Difference | None, confidence: float) -> Ratio | None:
+    """Take a difference of logarithms back to a ratio with its interval."""
+    if found is None:
+        return None
+    interval = None
+    if found.freedom is not None:
+        half = found.error and _t_quantile(found.freedom, confidence) * found.error
+        interval = Interval(_exp(found.value - half), _exp(found.value + half))
+    return Ratio(_exp(found.value), found.n, found.n_reference, interval)
+
+
+def _chance(found: _Difference | None) -> float | None:
+    """Tell the two-sided p-value of a difference; None where its error is unknown."""
+    if found is None or found.freedom is None:
+        return None
+    if found.error == 0:
+        return 0.0 if found.value else 1.0
+    from scipy.special import stdtr
+
+    return float(2 * stdtr(found.freedom, -abs(found.value) / found.error))
+
+
+def _contrast(terms: Sequence[Term], noise: Noise | None) -> _Difference | None:
+    logs = [(factor, _logarithms(values)) for factor, values in terms]
+    if not logs or not all(kept for _, kept in logs):
+        return None
+    value = math.fsum(factor * _mean(kept) for factor, kept in logs)
+    sides = [sum(len(kept) for factor, kept in logs if factor * sign > 0) for sign in (1, -1)]
+    if noise is None:
+        return _Difference(value, *sides)
+    error = noise.spread * math.sqrt(math.fsum(factor**2 / len(kept) for factor, kept in logs))
+    return _Difference(value, *sides, error, noise.freedom)
 
 
 def _difference(

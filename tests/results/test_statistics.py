@@ -7,6 +7,8 @@ import pytest
 from tasks.results.statistics import (
     Interval,
     Noise,
+    contrast,
+    contrast_p_value,
     estimate,
     holm_confidences,
     noise_over_nights,
@@ -190,3 +192,34 @@ def test_holm_by_hand():
     assert holm_confidences([0.03, 0.001, 0.04]) == pytest.approx([0.975, 1 - 0.05 / 3, 0.975])
     assert holm_confidences([None, 0.04]) == pytest.approx([0.95, 0.95])
     assert holm_confidences([]) == []
+
+
+def test_a_contrast_by_hand():
+    # two ratios, 12/10 and 15/10, averaged: √1.8; four terms of ±1/2, the first with two runs:
+    # error 0.02 · √(1/4 · (1/2 + 1 + 1 + 1)) = 0.02 · 0.935414, t(0.975; 5) = 2.570582
+    terms = [(0.5, [12.0, 12.0]), (-0.5, [10.0]), (0.5, [15.0]), (-0.5, [10.0])]
+    found = contrast(terms, noise=Noise(0.02, 5))
+    assert found is not None
+    assert found.value == pytest.approx(math.sqrt(1.8))
+    assert (found.n, found.n_reference) == (3, 2)
+    assert found.interval is not None
+    half = 2.570582 * 0.02 * 0.935414
+    assert found.interval.low == pytest.approx(math.sqrt(1.8) * math.exp(-half), rel=1e-6)
+    assert found.interval.high == pytest.approx(math.sqrt(1.8) * math.exp(half), rel=1e-6)
+
+
+def test_a_contrast_of_two_sides_is_their_ratio():
+    noise = Noise(0.03, 4)
+    assert contrast([(1, [6.0]), (-1, [4.0])], noise=noise) == ratio([6.0], [4.0], noise=noise)
+    chance = contrast_p_value([(1, [6.0]), (-1, [4.0])], noise)
+    assert chance == pytest.approx(p_value([6.0], [4.0], noise))
+
+
+def test_a_contrast_needs_terms_with_values_and_noise_for_an_interval():
+    assert contrast([]) is None
+    assert contrast([(1, [2.0]), (-1, [])]) is None
+    assert contrast([(1, [2.0]), (-1, [0.0])]) is None
+    found = contrast([(1, [2.0]), (-1, [1.0])])
+    assert found is not None
+    assert (found.value, found.interval) == (2.0, None)
+    assert contrast_p_value([(1, [2.0]), (-1, [1.0])], None) is None
