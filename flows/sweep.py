@@ -47,12 +47,12 @@ from tasks.domain.together import together
 from tasks.hosts.connect import connect
 from tasks.hosts.host import Host
 from tasks.hosts.lock import Hold, hold_all
-from tasks.results.alerts import alerts, unfit
+from tasks.results.alerts import unfit
 from tasks.results.conclusion import NEEDS_PERSON, WRONG_INPUT, Conclusion
 from tasks.results.folders import SweepFolder
 from tasks.results.records import SweepState
 from tasks.results.saving import save_unlaunched
-from tasks.results.store import load_sweep, note_killed, record_stack, set_flow_run, set_state
+from tasks.results.store import note_killed, record_stack, set_flow_run, set_state
 from tasks.results.task import write_report
 from tasks.search.grid import rounds
 from tasks.server.launch import Patience, end_marked
@@ -181,14 +181,13 @@ async def _recorded(
         set_state(folder, SweepState.CRASHED, now=time.time(), reason=repr(error))
         raise
     report(Progress("report"))
-    conclusion = await write_report(folder)
+    reported = await write_report(folder)
     path = folder.report.resolve()
     link = acreate_link_artifact(key="report", link=path.as_uri(), description=f"{path}")
     await if_possible(cast("Awaitable[UUID]", link))
-    stored = await asyncio.to_thread(load_sweep, folder.store, folder.sweep_id)
-    for alert in alerts(stored, conclusion, str(path)):
+    for alert in reported.alerts:
         tell(alert)
-    return _as_state(conclusion, folder.sweep_id)
+    return _as_state(reported.conclusion, folder.sweep_id)
 
 
 async def _measured(

@@ -45,13 +45,14 @@ def stored_json(sweep_id: str) -> Mapping[str, object]:
 
 def print_stored(sweep_id: str, out: Console, *, write: bool = True) -> None:
     """Print a sweep's report; `write` makes its HTML page anew."""
-    stored = load_sweep(store(), sweep_id)
-    page = SweepFolder(store(), stored.record.sweep_id).report
+    page = view(load_sweep(store(), sweep_id))
+    record = page.stored.record
+    folder = SweepFolder(store(), record.sweep_id)
     if write:
         from tasks.results.page import write_page
 
-        write_page(stored, page)
-    print_report(out, view(stored), page.resolve() if page.exists() else None)
+        write_page(page, folder, standing(store(), record.sweep_id, record.sweep))
+    print_report(out, page, folder.report.resolve() if folder.report.exists() else None)
 
 
 def print_compared(a: str, b: str, out: Console, *, force: bool) -> int:

@@ -7,7 +7,8 @@ from tasks.domain.configuration import TrialVerdict
 from tasks.results.attempts import failures
 from tasks.results.conclusion import NEEDS_PERSON, Conclusion
 from tasks.results.records import StoredSweep, SweepState
-from tasks.results.selection import Selection, select
+from tasks.results.selection import Selection
+from tasks.results.view import View
 from tasks.results.wording import estimate_text, gain_text, interval_text, metric_title
 
 PREFIX = "sglang-sweep"
@@ -28,14 +29,14 @@ class Alert:
     payload: Mapping[str, object]
 
 
-def alerts(stored: StoredSweep, conclusion: Conclusion, link: str) -> list[Alert]:
+def alerts(page: View, conclusion: Conclusion, link: str) -> tuple[Alert, ...]:
     """What to tell of a sweep that has ended: that it has, and each cause that cost it a trial.
 
     `link` is where the report is.
     """
+    stored = page.stored
     sweep = stored.sweep
-    selection = select(sweep, stored.trials)
-    decision = decision_text(selection)
+    decision = decision_text(page.selection)
     common = {
         "sweep": sweep.name,
         "sweep_id": stored.record.sweep_id,
@@ -59,7 +60,7 @@ def alerts(stored: StoredSweep, conclusion: Conclusion, link: str) -> list[Alert
         some = f"{len(trials)} trial{'s' if len(trials) > 1 else ''}"
         said = f"{mode} cost {some}: {explanation}"
         told.append(alert(LAUNCH_FAILED, said, mode=mode, trials=trials, explanation=explanation))
-    return told
+    return tuple(told)
 
 
 def unfit(sweep: str, host: str, reason: str) -> Alert:

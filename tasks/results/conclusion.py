@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tasks.domain.configuration import TrialVerdict
 from tasks.results.records import StoredSweep, SweepState
 from tasks.results.regression import Standing, regression_text
-from tasks.results.view import view
+from tasks.results.view import View
 from tasks.results.wording import number
 
 COMPLETED = "Completed"
@@ -31,9 +31,9 @@ class Conclusion:
         return self.name in (COMPLETED, WITH_FAILURES)
 
 
-def conclude(stored: StoredSweep, standing: Standing | None = None) -> Conclusion:
+def conclude(page: View, standing: Standing | None = None) -> Conclusion:
     """Judge a sweep whose trials are over; `standing` is its place among the past nights."""
-    page = view(stored)
+    stored = page.stored
     stopped = [r for r in stored.trials if r.verdict is TrialVerdict.STOPPED]
     if stopped:
         reason = f"{stopped[0].trial.label}: {stopped[0].reason}"

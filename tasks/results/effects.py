@@ -76,6 +76,9 @@ class Effects:
     interactions: tuple[Interaction, ...] = ()
 
 
+NO_EFFECTS = Effects()
+
+
 def effects(sweep: Sweep, trials: Sequence[TrialResult], selection: Selection) -> Effects:
     """Work out what the axes do to the objective among the trials that were measured as asked.
 

@@ -6,6 +6,7 @@ on the front where nothing that was measured beats it in the one without losing 
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import polars as pl
 
@@ -75,3 +76,19 @@ def with_front(found: pl.DataFrame, x: str = USER, y: str = GPU) -> pl.DataFrame
     )
     judged = found.join(at_each_x, on=["workload", x]).with_columns(on_front=unbeaten)
     return judged.drop("most", "most_beyond").sort("workload", x, y, "trial_id", "level")
+
+
+@dataclass(frozen=True, slots=True)
+class FrontPoint:
+    """A point of the front: which trial under which load, and what each user and each GPU gets."""
+
+    trial_id: str
+    cell: Cell
+    per_user: float
+    per_gpu: float
+
+
+def front_points(judged: pl.DataFrame) -> tuple[FrontPoint, ...]:
+    """Read the points that are on the front, as `with_front` orders them."""
+    rows = judged.filter("on_front").select("trial_id", "workload", "level", USER, GPU).iter_rows()
+    return tuple(FrontPoint(row[0], Cell(row[1], row[2]), row[3], row[4]) for row in rows)

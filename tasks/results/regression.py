@@ -51,7 +51,8 @@ class Level:
     `center` is the mean over the `nights` since the last shift, without tonight; `band` is where
     tonight was expected at 95 %, None while fewer than three nights are known. `far` says that
     tonight alone is so far on the bad side that another such night will be a regression.
-    `deployable` marks the baseline and what was best in one of the last nights.
+    `deployable` marks the baseline and what was best in one of the last nights. `past` are all
+    nights that measured it, tonight last: when they began (UTC seconds), and what they measured.
     """
 
     trial_id: str
@@ -64,6 +65,7 @@ class Level:
     tonight: float
     far: bool = False
     deployable: bool = False
+    past: tuple[tuple[float, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +285,13 @@ def _levels(
         if math.isfinite(band.low):
             low, high = sorted(math.exp(sign * end) for end in (band.low, band.high))
             interval = Interval(low, high)
-        tonight = float(board.values[-1, line.members[0]])
+        measured = board.values[:, line.members[0]]
+        tonight = float(measured[-1])
+        past = tuple(
+            (night.started_at, float(value))
+            for night, value in zip(board.nights, measured, strict=True)
+            if math.isfinite(value)
+        )
         place = (series.trial_id, series.label, series.cell, series.metric)
         far = band.far and line.alarms
-        yield Level(*place, band.nights, center, interval, tonight, far, line.alarms)
+        yield Level(*place, band.nights, center, interval, tonight, far, line.alarms, past)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from settings.objective import Constraint
 from settings.sweep import Sweep
@@ -31,20 +31,21 @@ class Candidate:
     """A trial that may be chosen, with its objective and its gain over the baseline.
 
     `gain` is above 1 where it is better than the baseline, whichever way the objective goes;
-    None where the baseline wasn't measured.
+    None where the baseline wasn't measured. `chance` is the probability that it truly is the best
+    of all that may be chosen, None where nothing is known of the noise.
     """
 
     result: TrialResult
     objective: Estimate
     gain: Ratio | None = None
+    chance: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
     """The decision: `ranked` best first, `excluded` why each other trial may not be chosen.
 
-    `tied` are the runners-up that the measurements can't tell from the best. `certainty` is the
-    probability that the best truly is, None where nothing is known of the noise.
+    `tied` are the runners-up that the measurements can't tell from the best.
     """
 
     cell: Cell
@@ -53,13 +54,17 @@ class Selection:
     tied: tuple[Candidate, ...]
     excluded: Mapping[str, str]
     baseline: TrialResult | None
-    certainty: float | None = None
     noise: Noise | None = None
 
     @property
     def best(self) -> Candidate | None:
         """The configuration to deploy; None where no trial may be chosen."""
         return self.ranked[0] if self.ranked else None
+
+    @property
+    def certainty(self) -> float | None:
+        """The probability that the best truly is; None where nothing is known of the noise."""
+        return self.best.chance if self.best else None
 
 
 def select(sweep: Sweep, trials: Sequence[TrialResult]) -> Selection:
@@ -76,10 +81,10 @@ def select(sweep: Sweep, trials: Sequence[TrialResult]) -> Selection:
     noise = cell_noise(trials, cell, metric)
     candidates = (_candidate(sweep, result, baseline, cell, noise) for result in eligible)
     ranked = sorted(filter(None, candidates), key=lambda candidate: _rank(sweep, candidate))
+    ranked = _with_chances(sweep, ranked, noise)
     excluded = {name: reason for name, reason in reasons.items() if reason is not None}
     tied = tuple(_tied(sweep, ranked, cell, noise))
-    sure = _certainty(sweep, ranked, noise)
-    return Selection(cell, metric, tuple(ranked), tied, excluded, baseline, sure, noise)
+    return Selection(cell, metric, tuple(ranked), tied, excluded, baseline, noise)
 
 
 def ineligible(sweep: Sweep, result: TrialResult) -> str | None:
@@ -169,15 +174,15 @@ def _rank(sweep: Sweep, candidate: Candidate) -> tuple[float, bool, int, str]:
     return sign * candidate.objective.mean, not trial.baseline, size, trial.trial_id
 
 
-def _certainty(sweep: Sweep, ranked: Sequence[Candidate], noise: Noise | None) -> float | None:
-    """Work out the probability that the first truly is the best.
+def _with_chances(sweep: Sweep, ranked: list[Candidate], noise: Noise | None) -> list[Candidate]:
+    """Work out the probability of each that it truly is the best.
 
     The posterior of all mean logarithms under a flat prior: mean_i + s * z_i / sqrt(n_i), z_i
     standard normal, s² = spread² * freedom / chi²(freedom), the same for all. Counted over
     `_DRAWS` draws of a fixed seed, so that a report doesn't change when it is written again.
     """
     if noise is None or not ranked or any(each.objective.mean <= 0 for each in ranked):
-        return None
+        return ranked
     import numpy as np
 
     sign = 1 if sweep.objective.goal == "maximize" else -1
@@ -186,7 +191,8 @@ def _certainty(sweep: Sweep, ranked: Sequence[Candidate], noise: Noise | None) -
     random = np.random.default_rng(0)
     scale = noise.spread * np.sqrt(noise.freedom / random.chisquare(noise.freedom, (_DRAWS, 1)))
     drawn = means + scale * errors * random.standard_normal((_DRAWS, len(ranked)))
-    return float(np.mean(drawn.argmax(axis=1) == 0))
+    won = np.bincount(drawn.argmax(axis=1), minlength=len(ranked)) / _DRAWS
+    return [replace(each, chance=float(share)) for each, share in zip(ranked, won, strict=True)]
 
 
 def _tied(

@@ -30,8 +30,8 @@ class Stretch:
 
 
 @dataclass(frozen=True, slots=True)
-class Night:
-    """The night in stretches, and its seconds by what they went on; they add up to `total_s`.
+class Hours:
+    """A night in stretches, and its seconds by what they went on; they add up to `total_s`.
 
     `gpus` are those of the host, all of which are held the whole night; 0 where nobody knows.
     """
@@ -44,6 +44,18 @@ class Night:
     def share(self, spending: Spending) -> float:
         """Tell the share of the night that went on something."""
         return self.seconds[spending] / self.total_s if self.total_s else 0.0
+
+    def slices(self, started_at: float, count: int) -> Iterator[Mapping[Spending, float]]:
+        """Cut the night into equal slices, and tell what share of each went on what."""
+        width = self.total_s / count
+        for number in range(count):
+            start, end = started_at + number * width, started_at + (number + 1) * width
+            shares = dict.fromkeys(Spending, 0.0)
+            for each in self.stretches:
+                within = min(end, each.ended_at) - max(start, each.started_at)
+                shares[each.spending] += max(0.0, within) / width
+            shares[Spending.WAITING] += max(0.0, 1 - sum(shares.values()))
+            yield shares
 
     def gpu_hours(self, spending: Spending) -> float:
         """Tell how many hours of one GPU that was."""
@@ -60,7 +72,7 @@ _DOING = {
 """Every other spell is a phase on the way to a server that serves: loading."""
 
 
-def night_of(stored: StoredSweep) -> Night | None:
+def hours_of(stored: StoredSweep) -> Hours | None:
     """Account for a sweep from its beginning to its end, or to its last sign; None without one.
 
     A launch that failed, or that brought nothing to measure, is `failing` from its clean-up to
@@ -78,7 +90,7 @@ def night_of(stored: StoredSweep) -> Night | None:
     total_s = max(total_s, accounted)
     seconds[Spending.WAITING] += total_s - accounted
     gpus = max((len(stack.facts.gpus) for stack in record.stacks), default=0)
-    return Night(tuple(_joined(stretches)), seconds, total_s, gpus)
+    return Hours(tuple(_joined(stretches)), seconds, total_s, gpus)
 
 
 def _stretches(trials: Iterable[TrialResult]) -> Iterator[Stretch]:

@@ -213,11 +213,12 @@ def _contrast(terms: Sequence[Term], noise: Noise | None) -> _Difference | None:
     if not logs or not all(kept for _, kept in logs):
         return None
     value = math.fsum(factor * _mean(kept) for factor, kept in logs)
-    sides = [sum(len(kept) for factor, kept in logs if factor * sign > 0) for sign in (1, -1)]
+    above = sum(len(kept) for factor, kept in logs if factor > 0)
+    below = sum(len(kept) for factor, kept in logs if factor < 0)
     if noise is None:
-        return _Difference(value, *sides)
+        return _Difference(value, above, below)
     error = noise.spread * math.sqrt(math.fsum(factor**2 / len(kept) for factor, kept in logs))
-    return _Difference(value, *sides, error, noise.freedom)
+    return _Difference(value, above, below, error, noise.freedom)
 
 
 def _difference(

@@ -2,20 +2,32 @@
 
 import asyncio
 import time
+from dataclasses import dataclass, replace
 
 from prefect import task
-from prefect.artifacts import acreate_table_artifact
+from prefect.artifacts import acreate_image_artifact, acreate_table_artifact
 from prefect.cache_policies import NO_CACHE
 
 from tasks.domain.configuration import TrialResult
 from tasks.domain.telling import if_possible
+from tasks.results.alerts import Alert, alerts
 from tasks.results.conclusion import Conclusion, conclude
 from tasks.results.folders import SweepFolder
 from tasks.results.page import write_page
-from tasks.results.regression import standing
+from tasks.results.pictures import front_pictures
+from tasks.results.regression import Standing, standing
 from tasks.results.saving import save_trial
-from tasks.results.store import load_sweep, set_state
+from tasks.results.spending import hours_of
+from tasks.results.store import load_sweep, load_sweep_record, set_state
 from tasks.results.view import View, view
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """How a sweep ended, and what is to be told of it."""
+
+    conclusion: Conclusion
+    alerts: tuple[Alert, ...]
 
 
 @task(name="store", task_run_name="store {result.trial.label}", cache_policy=NO_CACHE)
@@ -25,22 +37,35 @@ async def store_trial(folder: SweepFolder, result: TrialResult) -> TrialResult:
 
 
 @task(name="report", cache_policy=NO_CACHE)
-async def write_report(folder: SweepFolder) -> Conclusion:
+async def write_report(folder: SweepFolder) -> Reported:
     """Compare the trials with each other and with the past nights, and write the HTML report.
 
-    How the sweep ended is noted in the store.
+    How the sweep ended is noted in the store; what is to be told of it comes back.
     """
-    stored = load_sweep(folder.store, folder.sweep_id)
-    among = await asyncio.to_thread(standing, folder.store, folder.sweep_id, stored.sweep)
-    conclusion = conclude(stored, among)
+    page, among = await asyncio.to_thread(_read, folder)
+    conclusion = conclude(page, among)
     set_state(folder, conclusion.state, now=time.time(), reason=conclusion.message)
+    ended = replace(page.stored, record=load_sweep_record(folder))
+    page = replace(page, stored=ended, hours=hours_of(ended))
+    await asyncio.to_thread(write_page, page, folder, among)
+    await _show(page, conclusion)
+    return Reported(conclusion, alerts(page, conclusion, str(folder.report.resolve())))
+
+
+def _read(folder: SweepFolder) -> tuple[View, Standing]:
     stored = load_sweep(folder.store, folder.sweep_id)
-    await asyncio.to_thread(write_page, stored, folder.report)
+    return view(stored), standing(folder.store, folder.sweep_id, stored.sweep)
+
+
+async def _show(page: View, conclusion: Conclusion) -> None:
+    """Put the table of trials and the plot of what is to be had into the UI."""
     table = acreate_table_artifact(
-        key="sweep-summary", table=_rows(view(stored)), description=conclusion.message
+        key="sweep-summary", table=_rows(page), description=conclusion.message
     )
     await if_possible(table)
-    return conclusion
+    for key, picture in await asyncio.to_thread(lambda: list(front_pictures(page))):
+        said = "throughput per GPU against speed per user: what is to be had at once"
+        await if_possible(acreate_image_artifact(key=key, image_url=picture, description=said))
 
 
 def _rows(page: View) -> list[dict[str, object]]:

@@ -10,8 +10,11 @@ from tasks.results.attempts import cured_by, failures
 from tasks.results.cells import cell_estimate, cell_ratio
 from tasks.results.command_line import attempt_command
 from tasks.results.comparison import headline_metrics
+from tasks.results.effects import NO_EFFECTS, Effects, effects
+from tasks.results.energy import PER_JOULE, Energy, energy_of
 from tasks.results.records import StoredSweep
 from tasks.results.selection import Candidate, Selection, as_gain, select
+from tasks.results.spending import Hours, hours_of
 from tasks.results.stability import stability
 from tasks.results.statistics import Ratio
 from tasks.results.wording import (
@@ -39,6 +42,7 @@ class TrialRow:
     note: str
     best: bool
     tied: bool
+    per_joule: str = ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,9 @@ class View:
     failures: tuple[FailureRow, ...]
     unlaunched: Mapping[str, tuple[str, ...]]
     shared_remedies: str = ""
+    effects: Effects = NO_EFFECTS
+    hours: Hours | None = None
+    energy: Energy | None = None
 
     @property
     def counts(self) -> str:
@@ -139,6 +146,9 @@ def view(stored: StoredSweep) -> View:
         failures=tuple(_failures(ordered)),
         unlaunched=_unlaunched(ordered),
         shared_remedies=shared,
+        effects=effects(stored.sweep, stored.trials, selection),
+        hours=hours_of(stored),
+        energy=energy_of(stored.trials, selection),
     )
 
 
@@ -185,6 +195,7 @@ def _row(
         note=_note(selection, result, shared),
         best=best,
         tied=trial.trial_id in _ids(selection.tied),
+        per_joule=_mean(selection, result, PER_JOULE),
     )
 
 
@@ -196,9 +207,13 @@ def _axis(result: TrialResult, name: str) -> str:
 
 def _metric(selection: Selection, result: TrialResult, metric: str) -> str:
     """Show the objective with its interval, the others without: a table must stay readable."""
-    found = cell_estimate(result, selection.cell, metric)
     if metric == selection.metric:
-        return estimate_text(found)
+        return estimate_text(cell_estimate(result, selection.cell, metric))
+    return _mean(selection, result, metric)
+
+
+def _mean(selection: Selection, result: TrialResult, metric: str) -> str:
+    found = cell_estimate(result, selection.cell, metric)
     return ABSENT if found is None else number(found.mean)
 
 

@@ -53,6 +53,15 @@ def _places(value: float) -> int | None:
     return 0 if size >= 1000 else 1 if size >= 100 else 2
 
 
+def chance_text(chance: float | None) -> str:
+    """Write a probability; one that the draws saw always or never isn't called certain."""
+    if chance is None:
+        return ABSENT
+    if chance > 0.995:
+        return "over 99 %"
+    return "below 1 %" if chance < 0.005 else f"{100 * chance:.0f} %"
+
+
 def gain_text(found: Ratio | None) -> str:
     """Write a ratio as a percentage: `+9.0 %`."""
     return ABSENT if found is None else _percent(found.value)
@@ -73,6 +82,20 @@ def time_text(seconds: float) -> str:
 def value_text(value: Value) -> str:
     """Write an axis value."""
     return "on" if value is True else "off" if value is False else str(value)
+
+
+def setting_text(axis: str, value: Value, reference: Value) -> str:
+    """Name a change of an axis: `nccl_channels 8 → 16`."""
+    return f"{axis} {value_text(reference)} → {value_text(value)}"
+
+
+def unlike_text(axes: Mapping[str, Value], reference: Mapping[str, Value]) -> str:
+    """Name the axis values that differ from another trial's; nothing where none do."""
+    return " ".join(
+        f"{name}={value_text(value)}"
+        for name, value in axes.items()
+        if name not in reference or reference[name] != value
+    )
 
 
 def remedy_text(remedy: Remedy) -> str:

@@ -28,6 +28,7 @@ from tasks.results.store import (
     set_state,
     sweep_of,
 )
+from tasks.results.view import view
 from tests.results import factory
 from tests.results.factory import NIGHT, attempt, capture_oom, measured, night, trial
 
@@ -48,7 +49,7 @@ def by_event(told: list[Alert]) -> dict[str, list[Alert]]:
 
 def test_a_cured_failure_alarms_nobody_and_a_pruned_trial_does_once(tmp_path: Path) -> None:
     sweep = stored(tmp_path, *night())
-    told = by_event(alerts(sweep, conclude(sweep), LINK))
+    told = by_event(alerts(view(sweep), conclude(view(sweep)), LINK))
     assert set(told) == {FINISHED, LAUNCH_FAILED}
     (failed,) = told[LAUNCH_FAILED]
     assert failed.payload["mode"] == "oom-graph-capture"
@@ -70,7 +71,7 @@ def test_one_message_a_cause_however_many_trials_it_cost(tmp_path: Path) -> None
         for each in (trial(cuda_graph_max_bs=size) for size in (128, 256, 512))
     ]
     sweep = stored(tmp_path, measured(trial(baseline=True, cuda_graph_max_bs=64), 1000.0), *pruned)
-    (failed,) = by_event(alerts(sweep, conclude(sweep), LINK))[LAUNCH_FAILED]
+    (failed,) = by_event(alerts(view(sweep), conclude(view(sweep)), LINK))[LAUNCH_FAILED]
     assert "cost 3 trials" in str(failed.payload["text"])
     assert len(failed.payload["trials"]) == 3  # type: ignore[arg-type]
     assert "best: the baseline" in str(failed.payload["text"])
@@ -79,10 +80,10 @@ def test_one_message_a_cause_however_many_trials_it_cost(tmp_path: Path) -> None
 def test_a_regression_and_a_host_that_needs_a_person_are_told(tmp_path: Path) -> None:
     sweep = stored(tmp_path, *night())
     slower = Conclusion(SweepState.REGRESSION, "Regression", "output_throughput fell by 3.1 %")
-    (told,) = by_event(alerts(sweep, slower, LINK))[REGRESSION]
+    (told,) = by_event(alerts(view(sweep), slower, LINK))[REGRESSION]
     assert "fell by 3.1 %" in str(told.payload["text"])
     stopped = Conclusion(SweepState.FAILED, NEEDS_PERSON, "GPU 3 fell off the bus")
-    (told,) = by_event(alerts(sweep, stopped, LINK))[HOST_UNFIT]
+    (told,) = by_event(alerts(view(sweep), stopped, LINK))[HOST_UNFIT]
     assert told.host == "blackwell"
     assert "GPU 3 fell off the bus" in str(told.payload["text"])
     assert "no route" in str(unfit("nightly", "blackwell", "no route").payload["text"])

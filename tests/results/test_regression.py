@@ -21,6 +21,7 @@ from tasks.results.regression import Standing, standing
 from tasks.results.saving import save_trial
 from tasks.results.store import create_sweep, load_sweep, record_stack, set_state
 from tasks.results.terminal import print_history
+from tasks.results.view import view
 from tests.results import factory
 from tests.results.factory import CUDNN, LESS_MEMORY, NIGHT, measured, trial
 
@@ -68,7 +69,7 @@ def of(folder: SweepFolder) -> Standing:
 
 
 def concluded(folder: SweepFolder):
-    return conclude(load_sweep(folder.store, folder.sweep_id), of(folder))
+    return conclude(view(load_sweep(folder.store, folder.sweep_id)), of(folder))
 
 
 def test_a_loss_ends_the_second_night_as_a_regression_and_names_the_driver(tmp_path: Path):

@@ -13,6 +13,7 @@ from tasks.domain.configuration import (
     EndedProcess,
     PeerCommand,
     ServerConfiguration,
+    Spell,
     Trial,
     TrialResult,
     TrialVerdict,
@@ -81,6 +82,7 @@ ATTEMPT = built(
         built(EndedProcess, started_at=FINITE, devices=some(TEXT), memory_mib=st.none() | FINITE), 1
     ),
     peers=some(built(PeerCommand, command=some(TEXT), env=named(TEXT)), 1),
+    spells=some(st.builds(Spell, doing=TEXT, started_at=FINITE, seconds=FINITE), 1),
 )
 LEVEL = st.builds(
     LevelResult,

@@ -6,7 +6,7 @@ import pytest
 
 from tasks.domain.configuration import Spell, TrialResult, TrialVerdict
 from tasks.results.records import StoredSweep, SweepRecord, SweepState
-from tasks.results.spending import Spending, night_of
+from tasks.results.spending import Spending, hours_of
 from tests.results import factory
 from tests.results.factory import NIGHT, attempt, measured, trial
 
@@ -33,7 +33,7 @@ def test_each_second_of_a_night_goes_somewhere():
     wanted = trial(baseline=True)
     died = attempt(wanted, 1, diagnosis=factory.cudnn_failure(), spells=spells(NIGHT, start=30))
     served = attempt(wanted, 2, spells=spells(NIGHT + 100, **MEASURED))
-    found = night_of(night(measured(wanted, 1000.0, attempts=(died, served))))
+    found = hours_of(night(measured(wanted, 1000.0, attempts=(died, served))))
     assert found is not None
     assert found.seconds == {
         Spending.MEASURING: 100,
@@ -52,7 +52,7 @@ def test_a_launch_that_brought_nothing_to_measure_has_failed():
     wanted = trial()
     served = attempt(wanted, spells=spells(NIGHT, **SERVED))
     refused = TrialResult(wanted, TrialVerdict.INCORRECT, attempts=(served,))
-    found = night_of(night(refused))
+    found = hours_of(night(refused))
     assert found is not None
     assert found.seconds[Spending.FAILING] == 295
     assert found.seconds[Spending.WAITING] == 705
@@ -60,7 +60,7 @@ def test_a_launch_that_brought_nothing_to_measure_has_failed():
 
 def test_neighbours_that_go_on_the_same_are_one_stretch():
     wanted = trial()
-    found = night_of(
+    found = hours_of(
         night(measured(wanted, 9.0, attempts=(attempt(wanted, spells=spells(NIGHT, **MEASURED)),)))
     )
     assert found is not None
@@ -81,7 +81,7 @@ def test_a_sweep_that_noted_no_spells_tells_what_it_knows():
     (level, *_) = factory.levels(1000.0)
     level = replace(level, metrics={"duration": 50.0})
     result = replace(measured(wanted, 1000.0), levels=(level,))
-    found = night_of(night(result))
+    found = hours_of(night(result))
     assert found is not None
     assert found.seconds[Spending.LOADING] == 212.5
     assert found.seconds[Spending.MEASURING] == 50
@@ -90,15 +90,31 @@ def test_a_sweep_that_noted_no_spells_tells_what_it_knows():
 def test_what_is_accounted_for_is_never_more_than_the_night():
     wanted = trial()
     long = attempt(wanted, spells=spells(NIGHT, weights=500, load=1000))
-    found = night_of(night(measured(wanted, 9.0, attempts=(long,))))
+    found = hours_of(night(measured(wanted, 9.0, attempts=(long,))))
     assert found is not None
     assert found.total_s == 1500
     assert found.seconds[Spending.WAITING] == 0
 
 
 def test_a_night_without_a_second_or_a_launch():
-    assert night_of(night(lasted_s=0)) is None
-    found = night_of(night())
+    assert hours_of(night(lasted_s=0)) is None
+    found = hours_of(night())
     assert found is not None
     assert found.seconds[Spending.WAITING] == 1000
     assert found.stretches == ()
+
+
+def test_a_slice_is_told_by_its_shares():
+    wanted = trial()
+    found = hours_of(
+        night(measured(wanted, 9.0, attempts=(attempt(wanted, spells=spells(NIGHT, **MEASURED)),)))
+    )
+    assert found is not None
+    first, second, *rest = found.slices(NIGHT, 4)
+    # 250 s each: 10 of clean-up, 225 of loading, 15 of capturing; then 45, 15 of warm-up, 100, 12
+    assert first[Spending.LOADING] == pytest.approx(225 / 250)
+    assert first[Spending.WAITING] == pytest.approx(10 / 250)
+    assert second[Spending.MEASURING] == pytest.approx(100 / 250)
+    assert second[Spending.WAITING] == pytest.approx((12 + 78) / 250)
+    assert [each[Spending.WAITING] for each in rest] == [1, 1]
+    assert all(sum(each.values()) == pytest.approx(1) for each in (first, second, *rest))

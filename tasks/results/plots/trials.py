@@ -1,63 +1,47 @@
-"""The report's plots, as SVG that follows the page's colours, light or dark."""
+"""The plots with a row or a line a trial: the objective, throughput over the levels, latencies."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any
 
 import altair as alt
-import vl_convert
 
 from tasks.results.cells import Cell, cell_estimate, workload_cells
+from tasks.results.plots.chart import (
+    BASELINE,
+    COLOUR,
+    HEIGHT,
+    ROW_HEIGHT,
+    SHAPE,
+    Datum,
+    Plot,
+    chart,
+    svg,
+)
 from tasks.results.statistics import Estimate
 from tasks.results.view import TrialRow, View
 from tasks.results.wording import metric_title, number
 
-# Colours that no chart uses by itself; each stands for a variable of the page's style sheet.
-_INK, _QUIET, _GRID = "#010101", "#020202", "#030303"
-_BEST, _BASELINE, _OTHER = "#040404", "#050505", "#060606"
-_VARIABLES = {
-    _INK: "var(--ink)",
-    _QUIET: "var(--quiet)",
-    _GRID: "var(--line)",
-    _BEST: "var(--best)",
-    _BASELINE: "var(--baseline)",
-    _OTHER: "var(--other)",
-}
-_ROLES = ("best", "baseline", "other")
-_COLOUR = alt.Color(
-    "role:N", scale=alt.Scale(domain=_ROLES, range=[_BEST, _BASELINE, _OTHER]), legend=None
-)
-_SHAPE = alt.Shape(
-    "role:N", scale=alt.Scale(domain=_ROLES, range=["diamond", "square", "circle"]), legend=None
-)
-
 MOST_TRIALS = 30
 """Rows of a plot with a row a trial: the best ones, since more can't be read."""
-_WIDTH = 1036
-_HEIGHT = 300
-# Labels are measured in a font that may be narrower than the reader's.
-_PADDING = {"left": 20, "top": 4, "right": 12, "bottom": 4}
-_ROW_HEIGHT = 24
-
-_Datum = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Plot:
-    """A figure: its title, what it shows in words (for those who don't see it), and the SVG."""
-
-    title: str
-    alt: str
-    svg: str
 
 
 def plots(page: View) -> tuple[Plot, ...]:
     """Draw what was measured; nothing where nothing was."""
-    rows = _measured(page)[:MOST_TRIALS]
-    if not rows:
-        return ()
-    return (_objective(page, rows), *_over_levels(page), *_latencies(page, rows))
+    rows = _shown(page)
+    return (_objective(page, rows), *_over_levels(page)) if rows else ()
+
+
+def latency_plots(page: View) -> tuple[Plot, ...]:
+    """Draw the latencies of each trial; nothing where nothing was measured."""
+    rows = _shown(page)
+    return tuple(_latencies(page, rows)) if rows else ()
+
+
+def _shown(page: View) -> list[TrialRow]:
+    """The best rows, and the baseline's wherever it stands."""
+    measured = _measured(page)
+    missed = [row for row in measured[MOST_TRIALS:] if row.result.trial.baseline]
+    return [*measured[: MOST_TRIALS - len(missed)], *missed]
 
 
 def _measured(page: View) -> list[TrialRow]:
@@ -70,7 +54,7 @@ def _objective(page: View, rows: Sequence[TrialRow]) -> Plot:
     cell, metric = page.selection.cell, page.selection.metric
     title = metric_title(metric)
     data = [
-        {**_named(row), **_interval(found)}
+        {**named(row), **_interval(found)}
         for row in rows
         if (found := cell_estimate(row.result, cell, metric)) is not None
     ]
@@ -78,24 +62,24 @@ def _objective(page: View, rows: Sequence[TrialRow]) -> Plot:
     return Plot(
         f"{title} at {cell}",
         f"{title} at {cell}, a row for each of {len(data)} trials: {_best_words(data)}.",
-        _svg(layers, alt.Step(_ROW_HEIGHT)),
+        svg(layers, alt.Step(ROW_HEIGHT)),
     )
 
 
-def _dots(data: Sequence[_Datum], title: str, where: alt.Y) -> Iterator[alt.Chart]:
+def _dots(data: Sequence[Datum], title: str, where: alt.Y) -> Iterator[alt.Chart]:
     """Draw a mark at `mean` and a line from `low` to `high`, a row a trial."""
     axis = alt.Axis(title=title, tickCount=8)
     x = alt.X("low:Q", axis=axis, scale=alt.Scale(zero=False, nice=True))
-    line = _chart(data).mark_rule(strokeWidth=2)
-    yield line.encode(x=x, x2="high:Q", y=where, color=_COLOUR)
-    dot = _chart(data).mark_point(size=90, filled=True, opacity=1)
-    yield dot.encode(x=alt.X("mean:Q"), y=where, color=_COLOUR, shape=_SHAPE)
+    line = chart(data).mark_rule(strokeWidth=2)
+    yield line.encode(x=x, x2="high:Q", y=where, color=COLOUR)
+    dot = chart(data).mark_point(size=90, filled=True, opacity=1)
+    yield dot.encode(x=alt.X("mean:Q"), y=where, color=COLOUR, shape=SHAPE)
 
 
-def _baseline_line(data: Sequence[_Datum]) -> Iterator[alt.Chart]:
+def _baseline_line(data: Sequence[Datum]) -> Iterator[alt.Chart]:
     lines = [{"at": datum["mean"]} for datum in data if datum["role"] == "baseline"]
     if lines:
-        mark = _chart(lines).mark_rule(strokeDash=[4, 4], color=_BASELINE)
+        mark = chart(lines).mark_rule(strokeDash=[4, 4], color=BASELINE)
         yield mark.encode(x=alt.X("at:Q"))
 
 
@@ -124,20 +108,20 @@ def _over_levels(page: View) -> Iterator[Plot]:
             f"Output throughput over {asked.partition(',')[0]}, {workload.name}",
             f"Output tokens a second of {trials} trials over the levels "
             f"{', '.join(cell.level for cell in levels)} of {workload.name}.",
-            _svg(_lines(data, asked), _HEIGHT),
+            svg(_lines(data, asked), HEIGHT),
         )
 
 
-def _level_data(page: View, levels: Sequence[Cell]) -> Iterator[_Datum]:
+def _level_data(page: View, levels: Sequence[Cell]) -> Iterator[Datum]:
     for row in _measured(page):
         for cell in levels:
             found = cell_estimate(row.result, cell, "output_throughput")
             if found is not None:
                 at = float(cell.level.removeprefix("c").removesuffix("/s"))
-                yield {**_named(row), "x": at, "y": found.mean}
+                yield {**named(row), "x": at, "y": found.mean}
 
 
-def _lines(data: Sequence[_Datum], asked: str) -> Iterator[alt.Chart]:
+def _lines(data: Sequence[Datum], asked: str) -> Iterator[alt.Chart]:
     """Draw the others thin and first, so that best and baseline lie on top."""
     levels = sorted({datum["x"] for datum in data})
     axis = alt.Axis(values=levels, format="~g")
@@ -145,10 +129,10 @@ def _lines(data: Sequence[_Datum], asked: str) -> Iterator[alt.Chart]:
     y = alt.Y("y:Q", title="output tok/s")
     for role, width in (("other", 1), ("baseline", 2), ("best", 2.5)):
         chosen = [datum for datum in data if datum["role"] == role]
-        line = _chart(chosen).mark_line(strokeWidth=width)
-        yield line.encode(x=x, y=y, color=_COLOUR, detail="trial:N")
-        point = _chart(chosen).mark_point(size=60, filled=True, opacity=1)
-        yield point.encode(x=x, y=y, color=_COLOUR, shape=_SHAPE)
+        line = chart(chosen).mark_line(strokeWidth=width)
+        yield line.encode(x=x, y=y, color=COLOUR, detail="trial:N")
+        point = chart(chosen).mark_point(size=60, filled=True, opacity=1)
+        yield point.encode(x=x, y=y, color=COLOUR, shape=SHAPE)
 
 
 def _latencies(page: View, rows: Sequence[TrialRow]) -> Iterator[Plot]:
@@ -156,7 +140,7 @@ def _latencies(page: View, rows: Sequence[TrialRow]) -> Iterator[Plot]:
     cell = page.selection.cell
     for latency, name in (("ttft", "Time to first token"), ("itl", "Gap between tokens")):
         data = [
-            {**_named(row), "low": low.mean, "mean": low.mean, "high": high.mean}
+            {**named(row), "low": low.mean, "mean": low.mean, "high": high.mean}
             for row in rows
             if (low := cell_estimate(row.result, cell, f"median_{latency}_ms")) is not None
             and (high := cell_estimate(row.result, cell, f"p99_{latency}_ms")) is not None
@@ -168,58 +152,35 @@ def _latencies(page: View, rows: Sequence[TrialRow]) -> Iterator[Plot]:
             yield Plot(
                 f"{name} at {cell}",
                 f"{name} at {cell}, median and 99th percentile: {_latency_words(data)}.",
-                _svg(layers, alt.Step(_ROW_HEIGHT)),
+                svg(layers, alt.Step(ROW_HEIGHT)),
             )
 
 
-def _ends(data: Sequence[_Datum], where: alt.Y) -> Iterator[alt.Chart]:
-    mark = _chart(data).mark_tick(thickness=2, size=12)
-    yield mark.encode(x=alt.X("high:Q"), y=where, color=_COLOUR)
+def _ends(data: Sequence[Datum], where: alt.Y) -> Iterator[alt.Chart]:
+    mark = chart(data).mark_tick(thickness=2, size=12)
+    yield mark.encode(x=alt.X("high:Q"), y=where, color=COLOUR)
 
 
-def _named(row: TrialRow) -> _Datum:
+def named(row: TrialRow) -> Datum:
     """Tell whose datum it is, and whether that trial stands out."""
     trial = row.result.trial
     role = "best" if row.best else "baseline" if trial.baseline else "other"
     return {"trial": trial.trial_id, "role": role}
 
 
-def _interval(found: Estimate) -> _Datum:
+def _interval(found: Estimate) -> Datum:
     low = high = found.mean
     if found.interval is not None:
         low, high = found.interval.low, found.interval.high
     return {"mean": found.mean, "low": low, "high": high}
 
 
-def _best_words(data: Iterable[_Datum]) -> str:
+def _best_words(data: Iterable[Datum]) -> str:
     words = [f"{d['role']} {number(d['mean'])}" for d in data if d["role"] != "other"]
     return ", ".join(words) or "none is the best or the baseline"
 
 
-def _latency_words(data: Iterable[_Datum]) -> str:
+def _latency_words(data: Iterable[Datum]) -> str:
     named = [d for d in data if d["role"] != "other"]
     words = [f"{d['role']} {number(d['mean'])} and {number(d['high'])} ms" for d in named]
     return ", ".join(words) or "a row a trial"
-
-
-def _chart(values: Sequence[_Datum]) -> alt.Chart:
-    return alt.Chart(alt.InlineData(values=list(values)))
-
-
-def _svg(layers: Iterable[alt.Chart], height: int | alt.Step) -> str:
-    """Draw layers as one chart as wide as the page, its colours following the page."""
-    text = {"labelColor": _INK, "titleColor": _QUIET, "labelFontSize": 12, "titleFontSize": 12}
-    axis = {**text, "gridColor": _GRID, "domainColor": _GRID, "tickColor": _GRID}
-    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
-    chart = (
-        alt.layer(*layers)
-        .properties(width=_WIDTH, height=height, autosize=fit)
-        .configure(font="system-ui, sans-serif", background="transparent", padding=_PADDING)
-        .configure_view(strokeWidth=0)
-        .configure_axis(**axis, titleFontWeight="normal", titlePadding=8)
-        .configure_axisY(labelLimit=360, ticks=False, labelPadding=8)
-    )
-    svg: str = vl_convert.vegalite_to_svg(chart.to_dict())
-    for colour, variable in _VARIABLES.items():
-        svg = svg.replace(colour, variable)
-    return svg
