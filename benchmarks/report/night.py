@@ -227,7 +227,7 @@ def _speed(trial: Trial, concurrency: int) -> float:
     steps, graphs = axes["speculative_steps"], axes["cuda_graph_max_bs"]
     assert isinstance(steps, int)
     assert isinstance(graphs, int)
-    speed = 92.6 * concurrency**0.64
+    speed = float(92.6 * concurrency**0.64)
     speed *= 1 - 0.09 * max(0.0, math.log2(concurrency / graphs))
     speed *= 1 + 0.004 * math.log2(graphs / 32)
     if steps:

@@ -158,6 +158,8 @@ def test_repeats_are_interleaved_and_give_an_interval(make_bed):
         (128, 2),
     ]
     assert report["best"]["objective"]["interval"] is not None
+    (picture,) = artifacts_of(bed.environment, "pareto-chat")
+    assert picture.startswith("data:image/png;base64,")
 
 
 def wait_for(condition, timeout_s: float = 60.0) -> None:
