@@ -13,7 +13,7 @@ from settings.workload import Workload
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
 from tasks.domain.diagnosis import NodeEnd, Phase
 from tasks.domain.errors import LeaseExpired
-from tasks.domain.measurement import LevelResult
+from tasks.domain.measurement import LevelResult, SearchRole
 from tasks.domain.page import Page
 from tasks.domain.progress import Progress, report
 from tasks.domain.sglang import BENCH_ENGINES
@@ -24,10 +24,11 @@ from tasks.gpus.usage import with_gpus
 from tasks.hosts.host import Host, Watched
 from tasks.load.bench_serving import Foreign
 from tasks.load.foreign_on_host import OnHost
+from tasks.load.largest import answers, following, foreseen
 from tasks.load.on_host import HostCapture
 from tasks.load.run import LoadProgress
 from tasks.load.server import read_vocab_size
-from tasks.load.target import Level, Target, levels_of
+from tasks.load.target import Level, Target
 from tasks.load.task import drive_foreign, drive_load
 from tasks.load.workers import Capture, capture
 from tasks.results.judgement import judged
@@ -68,7 +69,8 @@ async def measure(
         return driven
     result, measured = driven
     kept = [level for level in result.levels if level.repeat != order.repeat]
-    levels = (*kept, *(with_gpus(level, samples) for level in measured))
+    seen = [with_gpus(level, samples) for level in measured]
+    levels = (*kept, *seen, *answers(now.sweep.workloads, seen))
     return judged(replace(result, levels=levels, repeats_done=order.repeat))
 
 
@@ -112,19 +114,22 @@ async def _levels(served: _Served, result: TrialResult) -> TrialResult | list[Le
     """
     now = served.now
     levels: list[LevelResult] = []
-    everything = [(each, level) for each in now.sweep.workloads for level in levels_of(each)]
+    everything = [(each, level) for each in now.sweep.workloads for level in foreseen(each)]
     heaviest = max(everything, key=lambda one: _weight(*one))
-    for workload, level in everything:
-        with now.busy("load"):
-            levels.append(await _loaded(served, workload, level))
-        if (ended := await _death(served, result)) is not None:
-            return ended
-        if (reason := _hang(levels[-1])) is not None:
-            return await _stuck(served, result, reason)
-        if now.sweep.canary.enabled and (workload, level) == heaviest:
-            found = await _asked(served, result, now.sweep.canary)
-            if not found.ok:
-                return await _refused(served, result, found, f"after {workload.name} {level}: ")
+    for workload in now.sweep.workloads:
+        runs: list[LevelResult] = []
+        while (level := following(workload, runs)) is not None:
+            with now.busy("load"):
+                runs.append(await _loaded(served, workload, level))
+            if (ended := await _death(served, result)) is not None:
+                return ended
+            if (reason := _hang(runs[-1])) is not None:
+                return await _stuck(served, result, reason)
+            if now.sweep.canary.enabled and (workload, level) == heaviest:
+                found = await _asked(served, result, now.sweep.canary)
+                if not found.ok:
+                    return await _refused(served, result, found, f"after {workload.name} {level}: ")
+        levels += runs
     return levels
 
 
@@ -176,9 +181,12 @@ async def _loaded(served: _Served, workload: Workload, level: Level) -> LevelRes
 
     if workload.engine != "native":
         return await _cross_checked(served, workload, level, seed)
+    role = SearchRole.NONE if workload.largest is None else SearchRole.STEP
     if place == "host":
-        return _placed(await drive(), place, "loopback")
-    return _placed(await unbroken(host, drive), place, host.transport.path)
+        run = _placed(await drive(), place, "loopback")
+    else:
+        run = _placed(await unbroken(host, drive), place, host.transport.path)
+    return replace(run, search=role)
 
 
 async def _cross_checked(

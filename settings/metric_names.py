@@ -17,6 +17,14 @@ LOAD_METRIC_NAMES: tuple[str, ...] = (
 )
 """What every level's result bears of these."""
 
-METRIC_NAMES = (*LOAD_METRIC_NAMES, "request_goodput", "output_tokens_per_joule")
+LARGEST = {"request_rate": "largest_request_rate", "concurrency": "largest_concurrency"}
+"""What a workload's `largest` is `of` -> the metric that tells it."""
+
+METRIC_NAMES = (
+    *LOAD_METRIC_NAMES,
+    "request_goodput",
+    "output_tokens_per_joule",
+    *LARGEST.values(),
+)
 """Every metric that a sweep file may name; the goodput is known where the workload has an `slo`,
-the energy where nvidia-smi tells the power."""
+the energy where nvidia-smi tells the power, the largest level where the workload looks for it."""

@@ -23,6 +23,7 @@ from settings.axes import (
     value_fault,
     values_faults,
 )
+from settings.metric_names import LARGEST
 from settings.nearest import suggest
 from settings.objective import Constraint, Objective
 from settings.quantities import Duration
@@ -300,6 +301,14 @@ class Sweep(Strict):
             f"doesn't tell its own delay: it can't decide; name a workload of the native engine"
             for workload in among
             if workload.engine != "native" and (wanted.workload or len(among) == 1)
+        ]
+        faults += [
+            f"{place}.metric: {wanted.metric} needs the workload {workload.name!r} to look for the "
+            f"largest {kind}"
+            for kind, metric in LARGEST.items()
+            if wanted.metric == metric
+            for workload in among
+            if workload.largest is None or workload.largest.of != kind
         ]
         for key, asked in (
             ("concurrency", wanted.concurrency),

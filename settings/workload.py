@@ -92,8 +92,36 @@ def _as_within(value: object) -> object:
     return {"within": value} if isinstance(value, int | float | str) else value
 
 
+class Largest(Strict):
+    """Which level to look for: the largest that keeps the workload's `slo`."""
+
+    of: Literal["request_rate", "concurrency"] = "request_rate"
+    """What is raised until the SLO breaks."""
+
+    low: float = Field(gt=0)
+    """Where the search begins; a server that doesn't keep the SLO there has no such level."""
+
+    high: float = Field(gt=0)
+    """Where it ends; a server that keeps the SLO even there is told to have at least this."""
+
+    attainment: float = Field(default=0.99, gt=0, le=1)
+    """Least share of the measured requests that must keep the SLO, failed ones counting as not."""
+
+    levels: int = Field(default=7, ge=2, le=16)
+    """Most runs of one search: both ends, then halves of what is left, by ratio."""
+
+    @model_validator(mode="after")
+    def _range(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f".high: {self.high:g} is not above low, {self.low:g}")
+        if self.of == "concurrency" and (self.low % 1 or self.high % 1):
+            raise ValueError(".low, .high: a concurrency is a whole number")
+        return self
+
+
 class Workload(Strict):
-    """How a server is loaded; give `concurrency` (closed loop) or `request_rate` (open loop)."""
+    """How a server is loaded: by levels of `concurrency` (closed loop) or of `request_rate` (open
+    loop), or by the `largest` of either that keeps the SLO."""
 
     name: str = Field(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9_.-]+$")
     """Names the workload in results and in the objective."""
@@ -133,6 +161,9 @@ class Workload(Strict):
     request_rate: Annotated[tuple[Annotated[float, Field(gt=0)], ...], Levels] = ()
     """Requests per second on average, one level each."""
 
+    largest: Largest | None = Field(default=None, title="Largest")
+    """Look for the largest level that keeps the `slo`, in place of given levels."""
+
     arrivals: Annotated[Arrivals, BeforeValidator(_as_kind)] = Arrivals()
     """When the requests of an open loop come: poisson, constant, gamma, ramp, trace."""
 
@@ -154,19 +185,33 @@ class Workload(Strict):
     extra: dict[str, ArgJson] = Field(default_factory=dict)
     """Further fields of every request's body, such as {"top_k": 1}."""
 
+    @property
+    def most_levels(self) -> int:
+        """How many runs one launch may have of it."""
+        if self.largest is not None:
+            return self.largest.levels
+        return len(self.concurrency) + len(self.request_rate)
+
     @model_validator(mode="after")
     def _one_kind_of_level(self) -> Self:
-        if bool(self.concurrency) == bool(self.request_rate):
-            raise ValueError("give either concurrency or request_rate, for instance [1, 16]")
+        given = [bool(self.concurrency), bool(self.request_rate), self.largest is not None]
+        if sum(given) != 1:
+            raise ValueError("give either concurrency or request_rate, such as [1, 16], or largest")
         for name, levels in (
             ("concurrency", self.concurrency),
             ("request_rate", self.request_rate),
         ):
             if len(set(levels)) < len(levels):
                 raise ValueError(f".{name}: {list(levels)} names a level twice")
-        if self.concurrency and self.arrivals != Arrivals():
+        closed = self.concurrency
+        if self.largest is not None:
+            if self.slo == Slo():
+                raise ValueError(".largest: needs an slo to keep, for instance {ttft_ms: 500}")
+            if self.largest.of == "concurrency":
+                closed = (int(self.largest.low), int(self.largest.high))
+        if closed and self.arrivals != Arrivals():
             raise ValueError(".arrivals: means nothing without request_rate")
-        for slots in self.concurrency:
+        for slots in closed:
             self._fill(slots)
         return self
 
@@ -176,7 +221,7 @@ class Workload(Strict):
             raise ValueError(".file: missing; the dataset file needs one")
         if self.dataset not in ("file", "conversations") and self.file is not None:
             raise ValueError(f".file: means nothing for the dataset {self.dataset}; say file")
-        if self.dataset == "conversations" and self.request_rate:
+        if self.dataset == "conversations" and self._open_loop:
             raise ValueError(
                 ".request_rate: conversations wait for their answers; give concurrency, "
                 "the number of conversations at a time"
@@ -199,6 +244,11 @@ class Workload(Strict):
                     f"and knows nothing of this {name}; leave one of them out"
                 )
         return self
+
+    @property
+    def _open_loop(self) -> bool:
+        wanted = self.largest
+        return bool(self.request_rate) or (wanted is not None and wanted.of == "request_rate")
 
     def _fill(self, slots: int) -> None:
         """Raise `ValueError` where a closed loop would leave many of its slots empty."""

@@ -69,7 +69,7 @@ def print_plan(console: Console, sweep: Sweep, settings: Settings) -> None:
     if sweep.host not in {"local", *settings.hosts}:
         unknown = f"host {sweep.host!r} is not configured yet: shown with defaults"
         console.print(Text(unknown, style="yellow"), soft_wrap=True)
-    levels = sum(len(w.concurrency) + len(w.request_rate) for w in sweep.workloads)
+    levels = sum(w.most_levels for w in sweep.workloads)
     total = (
         f"{len(trials)} trials on {sweep.host}, {excluded(sweep)} combinations excluded, "
         f"{sweep.search.repeats} launch(es) each, {levels} level(s) a launch"

@@ -66,12 +66,25 @@ class RunVerdict:
     reasons: tuple[str, ...] = ()
 
 
+SLO = "slo"
+"""What the level is called that a search has found."""
+
+
+class SearchRole(StrEnum):
+    """Whether a level was asked for by the sweep file, or what it was to a search."""
+
+    NONE = ""
+    STEP = "step"
+    FOUND = "found"
+
+
 @dataclass(frozen=True, slots=True)
 class LevelResult:
     """One workload at one level (a concurrency or a request rate), run once on one launch.
 
     `metrics` bears the names that `sglang.bench_serving` writes. Exactly one of `concurrency`
-    and `request_rate` (per second) is the level that was asked for.
+    and `request_rate` (per second) is the level that was asked for. A level that no sweep file
+    names is one of a search for the largest that keeps the SLO: a `step` of it, or `found` by it.
     """
 
     workload: str
@@ -82,10 +95,21 @@ class LevelResult:
     verdict: RunVerdict
     records: tuple[RequestRecord, ...] = field(default=(), repr=False)
     client: Mapping[str, float | int | str] = field(default_factory=dict)
+    search: SearchRole = SearchRole.NONE
 
     @property
     def level(self) -> str:
-        """The level as a person reads it: `c16` or `4/s`."""
+        """The level as a person reads it: `c16` or `4/s`; the one that a search found is `slo`.
+
+        So it is the same cell in every trial and every night, wherever it was found.
+        """
+        if self.search is SearchRole.FOUND:
+            return SLO
+        return self.measured_level
+
+    @property
+    def measured_level(self) -> str:
+        """The level that was asked of the server: `c16` or `4/s`."""
         if self.concurrency is not None:
             return f"c{self.concurrency}"
         return f"{self.request_rate:g}/s"

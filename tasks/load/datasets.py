@@ -66,7 +66,10 @@ def check_files(workload: Workload) -> None:
     source = random.Random(0)
     if workload.file is not None:
         read_entries(Path(workload.file))
-    for rate_per_s in workload.request_rate[:1]:
+    rates = list(workload.request_rate[:1])
+    if workload.largest is not None and workload.largest.of == "request_rate":
+        rates = [workload.largest.low]
+    for rate_per_s in rates:
         arrive(workload.arrivals, rate_per_s, workload.requests, source)
 
 

@@ -7,7 +7,7 @@ from settings.objective import Constraint, Objective
 from settings.sweep import Sweep
 from settings.workload import Workload
 from tasks.domain.configuration import TrialResult
-from tasks.domain.measurement import LevelResult, Validity
+from tasks.domain.measurement import SLO, LevelResult, Validity
 from tasks.results.statistics import (
     CONFIDENCE,
     Estimate,
@@ -134,7 +134,9 @@ def _cell(sweep: Sweep, wanted: Objective | Constraint, workload: Workload) -> C
 
 
 def workload_cells(workload: Workload) -> tuple[Cell, ...]:
-    """Name the cells of a workload, the lightest first."""
+    """Name the cells of a workload, the lightest first; a search has one, its answer's."""
+    if workload.largest is not None:
+        return (Cell(workload.name, SLO),)
     closed = [_closed(level) for level in sorted(workload.concurrency)]
     opened = [_open(level) for level in sorted(workload.request_rate)]
     return tuple(Cell(workload.name, level) for level in (*closed, *opened))

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.domain.configuration import TrialResult
+from tasks.domain.measurement import SearchRole
 from tasks.results.cells import Cell, cell_estimate
 from tasks.results.selection import Selection
 from tasks.results.statistics import Estimate
@@ -39,7 +40,10 @@ def energy_of(trials: Sequence[TrialResult], selection: Selection) -> Energy | N
         return None
     _, most, per_joule = max(known, key=lambda one: one[0])
     joules = sum(
-        level.metrics.get("gpu_energy_j", 0.0) for result in trials for level in result.levels
+        level.metrics.get("gpu_energy_j", 0.0)
+        for result in trials
+        for level in result.levels
+        if level.search is not SearchRole.FOUND
     )
     of = {
         name: None if result is None else cell_estimate(result, cell, PER_JOULE)

@@ -98,6 +98,7 @@ def _summary_row(record: SweepRecord, result: TrialResult, level: LevelResult) -
         "max_concurrency": level.concurrency,
         "request_rate": level.request_rate,
         "repeat": level.repeat,
+        "search": level.search.value or None,
         "verdict": level.verdict.validity.value,
         "reasons": list(level.verdict.reasons),
         "load_from": level.client.get("load_from"),

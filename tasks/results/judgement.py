@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tasks.domain.configuration import TrialResult, TrialVerdict
-from tasks.domain.measurement import LevelResult, Validity
+from tasks.domain.measurement import LevelResult, SearchRole, Validity
 
 _VERDICTS = {
     Validity.VALID: TrialVerdict.MEASURED,
@@ -16,13 +16,15 @@ _WORST_LAST = list(Validity)
 def judged(result: TrialResult) -> TrialResult:
     """Take the worst of the runs' verdicts, with its reasons.
 
-    A cross-check by another client decides nothing, so its doubts about itself don't count.
+    A cross-check by another client decides nothing, so its doubts about itself don't count. Nor do
+    the steps of a search, only its answer: some of them overload the server on purpose.
     """
-    levels = [level for level in result.levels if not _doubts_itself(level)]
+    searched = any(level.search is SearchRole.STEP for level in result.levels)
+    levels = [level for level in result.levels if not _decides_nothing(level)]
     worst = max(
         (level.verdict.validity for level in levels),
         key=_WORST_LAST.index,
-        default=Validity.INVALID,
+        default=Validity.VALID if searched else Validity.INVALID,
     )
     lost = {attempt.repeat for attempt in result.attempts} - {lv.repeat for lv in result.levels}
     if lost and worst is not Validity.INVALID:
@@ -33,8 +35,9 @@ def judged(result: TrialResult) -> TrialResult:
     return replace(result, verdict=_VERDICTS[worst], reason=reason)
 
 
-def _doubts_itself(level: LevelResult) -> bool:
-    return "engine" in level.client and level.verdict.validity is Validity.SUSPECT
+def _decides_nothing(level: LevelResult) -> bool:
+    doubts_itself = "engine" in level.client and level.verdict.validity is Validity.SUSPECT
+    return doubts_itself or level.search is SearchRole.STEP
 
 
 def unmeasured(result: TrialResult, verdict: TrialVerdict, reason: str) -> TrialResult:

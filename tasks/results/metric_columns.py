@@ -103,6 +103,30 @@ METRICS: tuple[Column, ...] = (
         "requests within the slo / (completed + failed)",
     ),
     _ours(
+        "largest_request_rate",
+        "1/s",
+        "The largest request rate tried that kept the SLO; at the level `slo` only.",
+        "largest step with slo_attainment at least workloads.largest.attainment",
+    ),
+    _ours(
+        "largest_request_rate_below",
+        "1/s",
+        "The least rate tried that broke it: the true answer is below. Null where none broke it.",
+        "least step that didn't keep the SLO",
+    ),
+    _ours(
+        "largest_concurrency",
+        "requests",
+        "The same of a closed loop: the most requests in flight that kept the SLO.",
+        "largest step with slo_attainment at least workloads.largest.attainment",
+    ),
+    _ours(
+        "largest_concurrency_below",
+        "requests",
+        "The fewest in flight that broke it. Null where none did.",
+        "least step that didn't keep the SLO",
+    ),
+    _ours(
         "steady_output_throughput",
         "tokens/s",
         "Output rate within the steady window.",

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from settings.objective import Constraint
-from settings.workload import Workload
+from settings.workload import Slo, Workload
 from tasks.domain.facts import StackReport
 from tasks.results.cells import constraint_cell
 from tasks.results.records import StoredSweep
@@ -37,8 +37,13 @@ class WorkloadRow:
 
 def workload_row(workload: Workload) -> WorkloadRow:
     """Say how a workload loads a server."""
-    kind = "requests in flight" if workload.concurrency else "requests a second"
+    wanted = workload.largest
+    closed = bool(workload.concurrency) or (wanted is not None and wanted.of == "concurrency")
+    kind = "requests in flight" if closed else "requests a second"
     levels = ", ".join(f"{level:g}" for level in (*workload.concurrency, *workload.request_rate))
+    if wanted is not None:
+        kept = f"{100 * wanted.attainment:g} % keep {_slo(workload.slo)}"
+        levels = f"the most from {wanted.low:g} to {wanted.high:g} at which {kept}:"
     return WorkloadRow(
         name=workload.name,
         dataset=workload.dataset,
@@ -85,3 +90,9 @@ def _gpus(report: StackReport) -> str:
         f"{count} × {name}" + (f", driver {driver}" if driver else "")
         for (name, driver), count in kinds.items()
     )
+
+
+def _slo(slo: Slo) -> str:
+    """Write an SLO as a person reads it: `TTFT 500 ms, TPOT 40 ms`."""
+    bounds = {"TTFT": slo.ttft_ms, "TPOT": slo.tpot_ms, "E2E": slo.e2e_ms}
+    return ", ".join(f"{name} {most:g} ms" for name, most in bounds.items() if most is not None)

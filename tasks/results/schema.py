@@ -356,6 +356,14 @@ SUMMARY: tuple[Column, ...] = (
         needed=True,
     ),
     Column(
+        "search",
+        "String",
+        "",
+        "What it was to a search for the largest level: a `step`, or the one that it `found`, that "
+        "step once more under the level `slo`. Null for the levels of the sweep file.",
+        "workloads.largest",
+    ),
+    Column(
         "verdict",
         "String",
         "",

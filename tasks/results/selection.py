@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from settings.objective import Constraint
 from settings.sweep import Sweep
 from tasks.domain.configuration import TrialResult, TrialVerdict
+from tasks.domain.measurement import SLO
 from tasks.results.cells import (
     Cell,
     bounds,
@@ -92,6 +93,9 @@ def ineligible(sweep: Sweep, result: TrialResult) -> str | None:
     if result.verdict is not TrialVerdict.MEASURED:
         return result.reason or str(result.verdict)
     lacking = [str(cell) for cell in planned_cells(sweep) if not runs(result, cell)]
+    for workload in sweep.workloads:
+        if workload.largest is not None and f"{workload.name}/{SLO}" in lacking:
+            return f"it doesn't keep the SLO of {workload.name} even at {workload.largest.low:g}"
     if lacking:
         return f"no valid run at {', '.join(lacking)}"
     if cell_estimate(result, objective_cell(sweep), sweep.objective.metric) is None:

@@ -16,6 +16,8 @@ _TITLES = {
     "request_throughput": "requests/s",
     "accept_length": "accept length",
     "output_tokens_per_joule": "output tok/J",
+    "largest_request_rate": "requests/s within the SLO",
+    "largest_concurrency": "concurrency within the SLO",
 }
 _LATENCIES = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e_latency": "E2E"}
 

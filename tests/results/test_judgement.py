@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tasks.domain.configuration import TrialVerdict
-from tasks.domain.measurement import RunVerdict, Validity
+from tasks.domain.measurement import RunVerdict, SearchRole, Validity
 from tasks.results.judgement import judged, unmeasured
 from tests.results import factory
 from tests.results.factory import attempt, measured, trial
@@ -30,6 +30,19 @@ def test_a_cross_check_that_doubts_itself_decides_nothing_but_one_that_failed_do
     failed = replace(check, verdict=RunVerdict(Validity.INVALID, ("no request finished",)))
     result = judged(replace(result, levels=(factory.level(100), failed)))
     assert result.verdict is TrialVerdict.INVALID
+
+
+def test_the_steps_of_a_search_are_not_judged_but_its_answer_is():
+    overload = RunVerdict(Validity.INVALID, ("requests failed",))
+    step = replace(factory.level(100), verdict=overload, search=SearchRole.STEP)
+    found = replace(factory.level(100), search=SearchRole.FOUND)
+    result = measured(trial(), 100)
+    assert judged(replace(result, levels=(step, found))).verdict is TrialVerdict.MEASURED
+    assert judged(replace(result, levels=(step,))).verdict is TrialVerdict.MEASURED
+    doubtful = replace(found, verdict=RunVerdict(Validity.SUSPECT, ("it contradicts itself",)))
+    judgement = judged(replace(result, levels=(step, doubtful)))
+    assert judgement.verdict is TrialVerdict.SUSPECT
+    assert judgement.reason == "chat slo: it contradicts itself"
 
 
 def test_nothing_measured_is_invalid():

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console
 
 from tasks.domain.configuration import TrialResult, TrialVerdict
+from tasks.domain.measurement import SearchRole
 from tasks.results.comparison import compare_with_baseline
 from tasks.results.folders import SweepFolder
 from tasks.results.page import page_html, write_page
@@ -181,6 +182,39 @@ def test_single_runs_open_loop_and_other_shapes():
     words = Outline(html_of(stored(base, sweep=asked))).words
     assert "nothing that was measured beats it" in words
     assert "Output throughput over request rate, chat" in words
+
+
+def searched(wanted, rate: float) -> TrialResult:
+    """What a search leaves that found a rate, or nothing at a rate of 0."""
+    runs = [
+        replace(
+            factory.level(100 * at, slo_attainment=1.0 if at <= rate else 0.4),
+            concurrency=None,
+            request_rate=at,
+            search=SearchRole.STEP,
+        )
+        for at in (1.0, 16.0, 4.0, rate)
+        if at
+    ]
+    metrics = {**runs[-1].metrics, "largest_request_rate": rate}
+    found = replace(runs[-1], search=SearchRole.FOUND, metrics=metrics)
+    return measured(wanted, 1, levels=(*runs, found) if rate else tuple(runs))
+
+
+def test_the_largest_rate_within_the_slo_decides_and_is_drawn():
+    asked = factory.sweep(
+        workloads=[{"name": "chat", "largest": {"low": 1, "high": 16}, "slo": {"ttft_ms": 500}}],
+        objective={"metric": "largest_request_rate"},
+        constraints=[],
+    )
+    base, better, worse = (trial(baseline=n == 64, cuda_graph_max_bs=n) for n in (64, 128, 256))
+    trials = searched(base, 4.0), searched(better, 8.0), searched(worse, 0.0)
+    words = Outline(html_of(stored(*trials, sweep=asked))).words
+    assert "+100.0 % requests/s within the SLO over the baseline" in words
+    assert "8.00 requests/s within the SLO at chat/slo" in words
+    assert "it doesn't keep the SLO of chat even at 1" in words
+    assert "the most from 1 to 16 at which 99 % keep TTFT 500 ms: requests a second" in words
+    assert "Share of requests within the SLO over request rate, chat" in words
 
 
 def test_single_runs_say_that_there_is_no_interval():

@@ -251,11 +251,11 @@ def test_a_server_that_cannot_be_meant(tmp_path: Path, server: str, lines: list[
         ("[]", ["workloads: [] is not valid: list should have at least 1 item, not 0"]),
         (
             "[{name: w}]",
-            ["workloads.0: give either concurrency or request_rate, for instance [1, 16]"],
+            ["workloads.0: give either concurrency or request_rate, such as [1, 16], or largest"],
         ),
         (
             "[{name: w, concurrency: 1, request_rate: 2}]",
-            ["workloads.0: give either concurrency or request_rate, for instance [1, 16]"],
+            ["workloads.0: give either concurrency or request_rate, such as [1, 16], or largest"],
         ),
         (
             "[{name: w, concurrency: [0, x]}]",

@@ -27,11 +27,49 @@ def test_a_word_is_enough_for_arrivals():
         ({"dataset": "file"}, "the dataset file needs one"),
         ({"dataset": "text", "file": "x"}, "means nothing for the dataset text"),
         ({"slo": {"ttft_ms": -1}}, "greater than 0"),
+        ({"largest": {"low": 1, "high": 9}}, "needs an slo to keep"),
+        ({"largest": {"low": 2, "high": 2}}, "2 is not above low, 2"),
+        ({"largest": {"low": 1, "high": 9}, "concurrency": 1}, "give either concurrency"),
+        ({"largest": {"of": "concurrency", "low": 1, "high": 2.5}}, "is a whole number"),
+        ({"largest": {"low": 1, "high": 9, "levels": 1}}, "greater than or equal to 2"),
+        (
+            {
+                "largest": {"of": "concurrency", "low": 1, "high": 100},
+                "slo": {"ttft_ms": 9},
+                "requests": 64,
+            },
+            "64 at concurrency 100",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_refused(changes, fault):
+    given = {"concurrency", "largest"} & set(changes)
     with pytest.raises(ValidationError, match=fault):
-        workload(**{"request_rate": [] if "concurrency" in changes else [1], **changes})
+        workload(**{"request_rate": [] if given else [1], **changes})
+
+
+@pytest.mark.parametrize(
+    ("largest", "metric", "fault"),
+    [
+        ({"low": 1, "high": 9}, "largest_request_rate", ""),
+        ({"low": 1, "high": 9}, "largest_concurrency", "look for the largest concurrency"),
+        (None, "largest_request_rate", "'w' to look for the largest request_rate"),
+    ],
+)
+def test_the_largest_level_is_an_objective_where_it_is_looked_for(largest, metric, fault):
+    one = {"name": "w", "slo": {"ttft_ms": 9}, "largest": largest}
+    one |= {} if largest else {"concurrency": 1}
+    sweep = {
+        "name": "s",
+        "server": {"model_path": "/m"},
+        "workloads": [one],
+        "objective": {"metric": metric},
+    }
+    if not fault:
+        assert Sweep.model_validate(sweep).workloads[0].most_levels == 7
+        return
+    with pytest.raises(ValidationError, match=fault):
+        Sweep.model_validate(sweep)
 
 
 def test_the_goodput_needs_bounds():

@@ -6,7 +6,7 @@ from typing import Any
 
 from settings.workload import Workload
 from tasks.domain.configuration import TrialResult, Value
-from tasks.domain.measurement import LevelResult
+from tasks.domain.measurement import LevelResult, SearchRole
 from tasks.results.records import StoredSweep
 from tasks.results.schema import METRICS
 
@@ -81,11 +81,12 @@ class ForeignRun:
 
 
 def runs_of(stored: StoredSweep) -> Iterator[StoredRun]:
-    """Go through every run of a sweep, trial after trial."""
+    """Go through every run of a sweep; what a search found is one of its steps already."""
     workloads = {workload.name: workload for workload in stored.sweep.workloads}
     for result in stored.trials:
         for level in result.levels:
-            yield StoredRun(stored, result, level, workloads[level.workload])
+            if level.search is not SearchRole.FOUND:
+                yield StoredRun(stored, result, level, workloads[level.workload])
 
 
 def _number(name: str, value: float | None) -> float | int | None:

@@ -5,11 +5,14 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import altair as alt
 
+from settings.workload import Largest
+from tasks.domain.measurement import SearchRole
 from tasks.results.cells import Cell, cell_estimate, workload_cells
 from tasks.results.plots.chart import (
     BASELINE,
     COLOUR,
     HEIGHT,
+    QUIET,
     ROW_HEIGHT,
     SHAPE,
     Datum,
@@ -98,6 +101,9 @@ def _over_levels(page: View) -> Iterator[Plot]:
     """Draw throughput over the levels of each workload that has several."""
     for workload in page.stored.sweep.workloads:
         levels = workload_cells(workload)
+        if workload.largest is not None:
+            yield from _searched(page, workload.name, workload.largest)
+            continue
         data = list(_level_data(page, levels))
         if len(levels) < 2 or not data:
             continue
@@ -110,6 +116,50 @@ def _over_levels(page: View) -> Iterator[Plot]:
             f"{', '.join(cell.level for cell in levels)} of {workload.name}.",
             svg(_lines(data, asked), HEIGHT),
         )
+
+
+def _searched(page: View, workload: str, wanted: Largest) -> Iterator[Plot]:
+    """Draw what share of the requests kept the SLO over the levels that a search has run."""
+    data = [
+        {
+            **named(row),
+            "x": level.concurrency if wanted.of == "concurrency" else level.request_rate,
+            "y": level.metrics["slo_attainment"],
+        }
+        for row in _shown(page)
+        for level in row.result.levels
+        if level.workload == workload
+        and level.search is SearchRole.STEP
+        and "slo_attainment" in level.metrics
+    ]
+    if not data:
+        return
+    asked = "concurrency" if wanted.of == "concurrency" else "request rate, 1/s"
+    best = [datum for datum in data if datum["role"] == "best"]
+    kept = [datum["x"] for datum in best if datum["y"] >= wanted.attainment]
+    words = f"the best keeps it at {max(kept):g}" if kept else "the best isn't among them"
+    title = f"Share of requests within the SLO over {asked.partition(',')[0]}, {workload}"
+    limit = chart([{"y": wanted.attainment}]).mark_rule(strokeDash=[4, 4], color=QUIET)
+    x = alt.X("x:Q", title=asked, scale=alt.Scale(type="log", base=2))
+    y = alt.Y("y:Q", title="within the SLO", axis=alt.Axis(format="%"), scale=_shares())
+    marks = [
+        mark
+        for role, width in (("other", 1), ("baseline", 2), ("best", 2.5))
+        for of_role in [[datum for datum in data if datum["role"] == role]]
+        for mark in (
+            chart(of_role)
+            .mark_line(strokeWidth=width)
+            .encode(x=x, y=y, color=COLOUR, detail="trial:N"),
+            chart(of_role)
+            .mark_point(size=40, filled=True, opacity=1)
+            .encode(x=x, y=y, color=COLOUR, shape=SHAPE),
+        )
+    ]
+    yield Plot(title, f"{title}: {words}.", svg([limit.encode(y=y), *marks], HEIGHT))
+
+
+def _shares() -> alt.Scale:
+    return alt.Scale(domain=[0, 1], nice=False)
 
 
 def _level_data(page: View, levels: Sequence[Cell]) -> Iterator[Datum]:
