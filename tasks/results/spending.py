@@ -33,7 +33,7 @@ class Stretch:
 class Hours:
     """A night in stretches, and its seconds by what they went on; they add up to `total_s`.
 
-    `gpus` are those of the host, all of which are held the whole night; 0 where nobody knows.
+    `gpus` are those of the hosts, which are held the whole night; 0 where nobody knows them.
     """
 
     stretches: tuple[Stretch, ...]
@@ -89,8 +89,8 @@ def hours_of(stored: StoredSweep) -> Hours | None:
     accounted = sum(seconds.values())
     total_s = max(total_s, accounted)
     seconds[Spending.WAITING] += total_s - accounted
-    gpus = max((len(stack.facts.gpus) for stack in record.stacks), default=0)
-    return Hours(tuple(_joined(stretches)), seconds, total_s, gpus)
+    gpus = {stack.host: len(stack.facts.gpus) for stack in record.stacks}
+    return Hours(tuple(_joined(stretches)), seconds, total_s, sum(gpus.values()))
 
 
 def _stretches(trials: Iterable[TrialResult]) -> Iterator[Stretch]:

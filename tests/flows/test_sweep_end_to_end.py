@@ -471,3 +471,25 @@ def test_a_workload_is_cross_checked_by_the_stacks_own_client(make_bed):
     assert trial["metrics"]["check/c1"]["output_throughput"] == 123.0
     assert trial["metrics"]["chat/c1"]["output_throughput"] != 123.0
     assert bed.marked() == []
+
+
+def test_the_largest_load_within_the_slo_is_found_on_one_launch(make_bed):
+    bed = make_bed()
+    searched = {
+        "name": "most",
+        "input_len": 64,
+        "output_len": 32,
+        "requests": 8,
+        "slo": {"e2e_ms": 60000},
+        "largest": {"of": "concurrency", "low": 1, "high": 8, "levels": 3},
+    }
+    sweep = bed.sweep(
+        axes={}, baseline={}, workloads=[searched], objective={"metric": "largest_concurrency"}
+    )
+    done = bed.run("run", sweep)
+    assert done.returncode == 0, done.stdout
+    (only,) = bed.report()["trials"]
+    assert len(only["attempts"]) == 1
+    assert list(only["metrics"]) == ["most/c1", "most/c8", "most/slo"]
+    assert only["metrics"]["most/slo"]["largest_concurrency"] == 8
+    assert bed.report()["best"]["objective"]["mean"] == 8
