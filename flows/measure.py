@@ -1,7 +1,7 @@
 """What is done with a server that serves: canary, then every level of every workload."""
 
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
@@ -12,16 +12,14 @@ from settings.sweep import Canary
 from settings.workload import Workload
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
 from tasks.domain.diagnosis import NodeEnd, Phase
-from tasks.domain.errors import LeaseExpired
 from tasks.domain.measurement import LevelResult, SearchRole
 from tasks.domain.page import Page
 from tasks.domain.progress import Progress, report
 from tasks.domain.sglang import BENCH_ENGINES
-from tasks.domain.together import together
 from tasks.failures.nodes import blame
 from tasks.gpus.sample import numbered_through, sampling
 from tasks.gpus.usage import with_gpus
-from tasks.hosts.host import Host, Watched
+from tasks.hosts.host import Host
 from tasks.load.bench_serving import Foreign
 from tasks.load.foreign_on_host import OnHost
 from tasks.load.largest import answers, following, foreseen
@@ -35,12 +33,10 @@ from tasks.results.judgement import judged
 from tasks.results.saving import save_gpu
 from tasks.server.attempt import LOG_TAIL, placed, undiagnosed
 from tasks.server.canary import CanaryReport
-from tasks.server.launch import Launch, log_at
+from tasks.server.death import Serving, serving
+from tasks.server.launch import Launch
 from tasks.server.order import LaunchOrder
 from tasks.server.task import check_answers, tell_death
-
-_NO_LOG = 1 << 60
-"""An offset beyond any log: ask for a server's state alone."""
 
 
 async def measure(
@@ -53,7 +49,7 @@ async def measure(
     """
     remedies = tuple(remedy for remedy in order.remedies if remedy.changes_server)
     result = replace(result, fingerprint=order.stack.fingerprint, remedies=remedies)
-    served = _Served(now, order, launch, page)
+    served = _Served(now, order, await serving(launch), page)
     # The requests' times are on the clock of the machine that sends them.
     clock = None if _place(now) == "worker" else now.site.host
     # Begun before the canary: while a level is measured no process of ours starts there.
@@ -80,8 +76,13 @@ class _Served:
 
     now: Course
     order: LaunchOrder
-    launch: Launch
+    serving: Serving
     page: Page
+
+    @property
+    def launch(self) -> Launch:
+        """What was started."""
+        return self.serving.launch
 
 
 async def _refused(
@@ -174,7 +175,7 @@ async def _loaded(served: _Served, workload: Workload, level: Level) -> LevelRes
             order.repeat,
             seed,
             _teller(what),
-            _liveness(launch),
+            served.serving.alive,
             now.site.patience.stall_s,
             capture if place == "worker" else _beside(now, launch),
         )
@@ -247,15 +248,6 @@ def _teller(what: Progress) -> Callable[[LoadProgress], None]:
     return tell
 
 
-def _liveness(launch: Launch) -> Callable[[], Awaitable[bool]]:
-    """Whether the server's process still lives, on each of its hosts."""
-
-    async def alive() -> bool:
-        return all(state.running for state in await _states(launch))
-
-    return alive
-
-
 def _hang(level: LevelResult) -> str | None:
     """Why a level says that its server hangs, None where it doesn't."""
     return next((r for r in level.verdict.reasons if r.startswith("server hung")), None)
@@ -263,26 +255,17 @@ def _hang(level: LevelResult) -> str | None:
 
 async def _stuck(served: _Served, result: TrialResult, reason: str) -> TrialResult:
     """Explain a server that lives but says nothing any more: it is not waited on level by level."""
-    ends = [NodeEnd(log, None, Phase.SERVING, stalled=True) for log in await _logs(served.launch)]
-    return await _told(served, result, ends, reason)
+    return await _told(served, result, await served.serving.standstill(), reason)
 
 
 async def _death(served: _Served, result: TrialResult) -> TrialResult | None:
-    """Explain a server that served and then was gone; None while all its nodes live."""
-    launch = served.launch
-    states = await _states(launch)
-    gone = [state for state in states if not state.running]
-    if not gone:
+    """Explain a server that served and then was gone; None while it lives, and all its workers."""
+    ends = await served.serving.ends(served.now.site.patience.certain_s)
+    if ends is None:
         return None
-    for node, state in zip(launch.nodes, states, strict=True):
-        if state.ended_by == "lease":
-            raise LeaseExpired(node.host.name, "nobody renewed the server's lease")
-    ends = [
-        NodeEnd(log, state.exit_code, Phase.SERVING)
-        for log, state in zip(await _logs(launch), states, strict=True)
-    ]
-    reason = f"the server ended under load with exit status {gone[0].exit_code}"
-    return await _told(served, result, ends, reason)
+    codes = ", ".join(str(end.exit_code) for end in ends if end.exit_code is not None)
+    ended = f"ended under load with exit status {codes}" if codes else "lost a worker under load"
+    return await _told(served, result, ends, f"the server {ended}")
 
 
 async def _told(
@@ -300,14 +283,3 @@ async def _told(
     run = tell_death(served.order, died, log, served.page, return_state=True)
     await outcome_of(run, str)
     return replace(result, attempts=(*before, died))
-
-
-async def _states(launch: Launch) -> list[Watched]:
-    """How each node is, without its log."""
-    return await together(node.host.watch(node.folder, node.mark, _NO_LOG) for node in launch.nodes)
-
-
-async def _logs(launch: Launch) -> list[str]:
-    """What each node has written."""
-    logs = await together(log_at(node.host, node.folder) for node in launch.nodes)
-    return [log.decode(errors="replace") for log in logs]

@@ -1,6 +1,8 @@
 """Put a failure before a person, as a Markdown page, and before a program, as JSON."""
 
 import shlex
+import signal
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -11,6 +13,8 @@ from tasks.failures.catalogue import BY_NAME
 from tasks.failures.text import plain, regex
 
 LAST_LINES = 200
+_WIDTH = 76
+"""Characters that a page of Prefect's UI shows in a row; the deciding words mustn't be cut."""
 
 _FOLLOWS = {
     Action.RETRY: "The sweep launches again with the remedy, if it hasn't tried that yet.",
@@ -61,11 +65,10 @@ def failure_page(attempt: Attempt, around: Surroundings | None = None) -> str:
 
 def _summary(attempt: Attempt, diagnosis: Diagnosis, follows: str) -> str:
     """Tabulate which launch it was and how it ended."""
-    exit_code = "still running" if attempt.exit_code is None else str(attempt.exit_code)
     rows = [
         ("attempt", f"{attempt.number} of repeat {attempt.repeat}"),
         ("phase", diagnosis.phase.value.replace("_", " ")),
-        ("exit code", exit_code),
+        ("exit code", _exit_code(attempt.exit_code)),
         *([("node", _host_of_node(attempt, diagnosis.node))] if attempt.peers else []),
         ("stack", f"`{attempt.stack}`"),
         ("what follows", follows or f"**{diagnosis.action}**: {_FOLLOWS[diagnosis.action]}"),
@@ -75,19 +78,40 @@ def _summary(attempt: Attempt, diagnosis: Diagnosis, follows: str) -> str:
     return "| | |\n| --- | --- |\n" + "\n".join(f"| {name} | {value} |" for name, value in rows)
 
 
+def _exit_code(code: int | None) -> str:
+    """Write an exit status, with its name where it is a signal."""
+    if code is None:
+        return "none, it was still running"
+    names = {number.value: number.name for number in signal.Signals}
+    name = names.get(-code) or names.get(code - 128)
+    return f"{code} ({name})" if name else str(code)
+
+
 def _evidence(diagnosis: Diagnosis) -> str:
     """Quote the deciding lines with their numbers."""
     if not diagnosis.evidence:
         return "## Evidence\n\nThe log says nothing; the end of the process decided."
     width = len(str(max(one.line for one in diagnosis.evidence)))
-    lines = "\n".join(f"{one.line:>{width}}  {one.text}" for one in diagnosis.evidence)
-    return f"## Evidence\n\n{_block(lines)}"
+    lines = [
+        line
+        for one in diagnosis.evidence
+        for line in textwrap.wrap(
+            one.text,
+            _WIDTH,
+            initial_indent=f"{one.line:>{width}}  ",
+            subsequent_indent=" " * (width + 2),
+            break_on_hyphens=False,
+        )
+    ]
+    return f"## Evidence\n\n{_block(chr(10).join(lines))}"
 
 
 def _cure(diagnosis: Diagnosis, tried: Sequence[Remedy], unmet: Sequence[str] | None) -> str:
     """Say what cures it, why that may be done by itself, and what was in force already."""
     lines = ["## Cure"]
-    if diagnosis.remedy:
+    if diagnosis.remedy and diagnosis.remedy.summary in {remedy.summary for remedy in tried}:
+        lines.append("It came back in spite of what cures it most often.")
+    elif diagnosis.remedy:
         lines.append(f"{_sentence(diagnosis.remedy.summary)}: {changes(diagnosis.remedy)}.")
         lines += _checked(diagnosis, unmet)
         lines.append(_safety(diagnosis.remedy))
@@ -123,17 +147,22 @@ def _safety(remedy: Remedy) -> str:
     return "It is reversible and doesn't change what is measured."
 
 
+def _flag(name: str) -> str:
+    """Spell a flag as it is typed."""
+    return f"--{name.replace('_', '-')}"
+
+
 def changes(remedy: Remedy) -> str:
     """List what a remedy changes, as a person would type it."""
     parts = [f"`{name}={value}`" for name, value in remedy.env.items()]
     for name, value in remedy.args.items():
-        flag = f"--{name.replace('_', '-')}"
+        flag = _flag(name)
         if value is None or value is False:
             parts.append(f"no `{flag}`")
         else:
             parts.append(f"`{flag}`" if value is True else f"`{flag} {value}`")
-    parts += [f"`{name}` times {factor:g}" for name, factor in remedy.scale_args.items()]
-    parts += [f"`{old}` becomes `{new}`" for old, new in remedy.rename_args.items()]
+    parts += [f"`{_flag(name)}` times {factor:g}" for name, factor in remedy.scale_args.items()]
+    parts += [f"`{_flag(old)}` becomes `{_flag(new)}`" for old, new in remedy.rename_args.items()]
     parts += [f"clean up {what.value.replace('_', ' ')}" for what in remedy.cleanup]
     parts += ["another port"] if remedy.another_port else []
     parts += ["the next software stack"] if remedy.another_stack else []
@@ -194,34 +223,45 @@ def _difference(attempt: Attempt, good_env: Mapping[str, str] | None) -> str:
 
 
 def _gpus(gpus: Sequence[GpuFacts]) -> str:
-    """Tabulate the GPUs."""
+    """Tabulate the GPUs as they were after the failure, those alike in one row."""
     if not gpus:
         return ""
-    rows = [
-        f"| {gpu.index} | {gpu.name} | {gpu.memory_used_mib:,} of {gpu.memory_total_mib:,} MiB |"
-        for gpu in gpus
-    ]
-    return "## GPUs\n\n| | | memory used |\n| --- | --- | --- |\n" + "\n".join(rows)
+    alike: dict[str, list[str]] = {}
+    for gpu in gpus:
+        memory = f"{gpu.memory_used_mib:,} of {gpu.memory_total_mib:,} MiB"
+        alike.setdefault(f"{gpu.name} | {memory}", []).append(str(gpu.index))
+    rows = [f"| {', '.join(indices)} | {told} |" for told, indices in alike.items()]
+    title = "## GPUs\n\nAs they were after the failure.\n\n"
+    return title + "| | | memory used |\n| --- | --- | --- |\n" + "\n".join(rows)
 
 
 def _findings(findings: Sequence[Finding]) -> str:
     """List what the check of the stack found."""
     if not findings:
         return ""
-    lines = [f"- **{one.severity}** {one.summary}. {one.fix}".rstrip() for one in findings]
+    lines = [
+        f"- **{one.severity}** {_sentence(one.summary)}. {_sentence(one.fix)}".rstrip()
+        for one in findings
+    ]
     return "## The software stack\n\n" + "\n".join(lines)
 
 
 def _log(around: Surroundings, folder: str) -> str:
     """Show the log's end, and say where the rest is."""
     where = around.log_path or (f"{folder}/server.log" if folder else "")
-    lines = plain(around.log).replace("\r", "\n").rstrip("\n").split("\n")[-LAST_LINES:]
+    lines = _last_lines(around.log)
     parts = ["## Log"] if where or around.log else []
     parts += [f"Whole log: `{where}`"] if where else []
     parts += (
         [f"Its last {len(lines)} lines:\n\n{_block(chr(10).join(lines))}"] if around.log else []
     )
     return "\n\n".join(parts)
+
+
+def _last_lines(log: str) -> list[str]:
+    """Take the log's last lines that say something; of a progress bar what was seen last."""
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in plain(log).split("\n"))
+    return [line for line in lines if line.strip()][-LAST_LINES:]
 
 
 def _block(text: str, language: str = "text") -> str:

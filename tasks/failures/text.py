@@ -30,13 +30,13 @@ def is_noise(line: str) -> bool:
 
     Model files that can't be imported are listed in every healthy start, torchvision warns of its
     image extension, a traceback shows the source line that raises, the usage text names every
-    flag, and a request's text may hold anything.
+    flag, a request may be refused, and its text may hold anything.
     """
     return bool(
         regex(
             r"Ignore import error|Failed to load image Python ext|\braise \w+(?:Error|Exception)\("
             r"|^\s*\[--|^usage: |can be ignored|(?:Receive|Finish): obj=|GenerateReqInput\("
-            r"|server_args=(?:ServerArgs\(|\{)"
+            r"|server_args=(?:ServerArgs\(|\{)|\[http_server\] Error:"
         ).search(line)
     )
 

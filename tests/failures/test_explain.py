@@ -1,7 +1,7 @@
 import json
 from dataclasses import replace
 
-from tasks.domain.configuration import Attempt
+from tasks.domain.configuration import Attempt, PeerCommand
 from tasks.domain.diagnosis import Cleanup, Remedy
 from tasks.domain.facts import GpuFacts
 from tasks.failures.diagnosis import diagnose
@@ -35,7 +35,7 @@ def test_the_page_has_cause_evidence_cure_and_command():
     page = failure_page(ATTEMPT)
     assert page.startswith("# kv-alloc-not-enough-memory\n")
     assert "42  RuntimeError: Not enough memory." in page
-    assert "`mem_fraction_static` times 1.08" in page
+    assert "`--mem-fraction-static` times 1.08" in page
     assert "- switch the cuDNN check off: " in page
     assert "A=1 \\\n  NCCL_ALGO=Ring \\\n  python3" in page
     assert "--model-path '/m x' \\\n" in page
@@ -53,6 +53,43 @@ def test_the_page_shows_what_else_is_known():
     assert "-NCCL_ALGO=Tree\n+NCCL_ALGO=Ring" in page
     assert "| 0 | H200 | 1,234 of 143,771 MiB |" in page
     assert "````text\nred\n```\nend\n````" in page
+
+
+def test_nothing_that_decides_is_cut_off_or_drowned():
+    """A page of the UI shows 80 characters in a row, and a log's bars have a hundred states."""
+    log = "x" * 90 + "\n" * 3 + "\r 1%|#|\r50%|#####|\n\nRuntimeError: " + "word " * 40 + "end\n"
+    wide = replace(ATTEMPT, diagnosis=diagnose(log, 1))
+    gpus = [GpuFacts(index, "H200", "u", 143_771, 4) for index in range(8)]
+    page = failure_page(wide, Surroundings(log=log, gpus=gpus))
+    evidence = page.partition("## Evidence")[2].partition("## Cure")[0]
+    assert max(map(len, evidence.splitlines())) < 80
+    assert "word end" in evidence
+    assert "| 0, 1, 2, 3, 4, 5, 6, 7 | H200 | 4 of 143,771 MiB |" in page
+    assert "Its last 3 lines:" in page
+    assert "50%|#####|\n" in page
+    assert " 1%|#|" not in page
+
+
+def test_a_remedy_that_was_in_force_is_not_promised_again():
+    assert ATTEMPT.diagnosis is not None
+    assert ATTEMPT.diagnosis.remedy is not None
+    page = failure_page(replace(ATTEMPT, remedies=(ATTEMPT.diagnosis.remedy,)))
+    assert "It came back in spite of what cures it most often." in page
+    assert page.count("times 1.08") == 1, "only in what was in force"
+
+
+def test_the_page_of_a_server_over_two_hosts_has_both_commands():
+    assert ATTEMPT.diagnosis is not None
+    peer = PeerCommand("node-b", ("python3", "-m", "sglang.launch_server"), {"B": "2"})
+    at_peer = replace(ATTEMPT, peers=(peer,), diagnosis=replace(ATTEMPT.diagnosis, node=1))
+    page = failure_page(at_peer)
+    assert "| node | 1 on node-b |" in page
+    assert "On node-b:\n\n```sh\nB=2 \\\n  python3" in page
+
+
+def test_the_exit_status_is_named_where_it_is_a_signal():
+    for code, told in ((-9, "-9 (SIGKILL)"), (137, "137 (SIGKILL)"), (1, "1"), (None, "none, it")):
+        assert f"| exit code | {told}" in failure_page(replace(ATTEMPT, exit_code=code))
 
 
 def test_the_page_says_whether_the_host_has_what_the_remedy_requires():

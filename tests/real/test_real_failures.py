@@ -16,11 +16,12 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import httpx
 import pytest
 
 from settings.host import Host as HostSettings
 from tasks.domain.configuration import Attempt, ServerConfiguration, Value
-from tasks.domain.diagnosis import Doctor
+from tasks.domain.diagnosis import Doctor, Phase
 from tasks.domain.facts import StackFacts, StackReport
 from tasks.domain.progress import Progress
 from tasks.failures.diagnosis import diagnosis_of
@@ -30,8 +31,9 @@ from tasks.hosts.connect import connect
 from tasks.hosts.host import Host
 from tasks.hosts.lock import Hold, hold
 from tasks.server.attempt import make_attempt
+from tasks.server.death import serving
 from tasks.server.launch import Patience, end_marked, log_at
-from tasks.server.order import LaunchOrder
+from tasks.server.order import Launched, LaunchOrder
 from tasks.server.site import Site
 from tests.ports import free_port
 
@@ -73,6 +75,12 @@ class Real:
         self, model: str = "", env: dict[str, str] | None = None, **args: Value
     ) -> Attempt:
         """Launch once and wait for what comes of it."""
+        return (await self.launched(model, env, **args)).attempt
+
+    async def launched(
+        self, model: str = "", env: dict[str, str] | None = None, **args: Value
+    ) -> Launched:
+        """Do the same, and keep the server."""
         stack = self.host.settings.stacks[0]
         self.marks.append(f"real-{uuid.uuid4().hex[:8]}/")
         order = LaunchOrder(
@@ -86,7 +94,7 @@ class Real:
             what=Progress("launch"),
         )
         site = Site(self.held, (), Patience(300, 200, 10))
-        return (await make_attempt(order, site, DOCTOR)).attempt
+        return await make_attempt(order, site, DOCTOR)
 
     async def await_log(self, text: bytes) -> None:
         """Wait until the launch that is under way has written something."""
@@ -167,6 +175,41 @@ async def test_a_scheduler_that_is_killed_while_it_starts(real: Real):
             os.kill(process.pid, signal.SIGKILL)
     mode, action = cause(await attempt)
     assert (mode, action) in {("host-oom-kill", "stop"), ("host-oom-kill", "prune")}
+
+
+async def first_token(base_url: str) -> None:
+    """Ask for a long answer and wait until it has begun; the stream is left open."""
+    body = {"text": "Hello", "stream": True, "sampling_params": {"max_new_tokens": 3000}}
+    async with (
+        httpx.AsyncClient(timeout=60, trust_env=False) as client,
+        client.stream("POST", f"{base_url}/generate", json=body) as answer,
+    ):
+        async for _ in answer.aiter_lines():
+            return
+
+
+async def test_a_scheduler_that_is_killed_under_load(real: Real):
+    """The server itself goes on as if nothing were, and must not be waited for."""
+    launch = (await real.launched()).launch
+    server = await serving(launch)
+    await first_token(launch.base_url)
+    assert await server.alive()
+    [scheduler] = [p for p in await real.host.ours(launch.mark) if "scheduler" in p.command]
+    os.kill(scheduler.pid, signal.SIGKILL)
+    ends = await server.ends(certain_s=2.0)
+    assert ends is not None
+    _, diagnosis = blame(ends)
+    assert diagnosis is not None
+    assert (diagnosis.mode, diagnosis.phase) == ("scheduler-died-silently", Phase.SERVING)
+
+    process = json.loads(await real.host.read(f"{launch.folder}/process.json"))
+    os.kill(process["pid"], signal.SIGKILL)
+    ends = await server.ends(certain_s=10.0)
+    assert ends is not None
+    assert ends[0].exit_code == -signal.SIGKILL
+    _, diagnosis = blame(ends)
+    assert diagnosis is not None
+    assert (diagnosis.mode, diagnosis.action.value) == ("scheduler-died-silently", "retry")
 
 
 async def test_a_port_that_somebody_takes_meanwhile(real: Real):

@@ -1,0 +1,76 @@
+"""How a server that had served ended: at once known, and each node with its log.
+
+A server may outlive its own workers: SGLang 0.5.9 goes on without a word where one was killed.
+"""
+
+from dataclasses import dataclass
+
+from tasks.domain.diagnosis import NodeEnd, Phase
+from tasks.domain.errors import LeaseExpired
+from tasks.domain.sglang import WORKER_PREFIX
+from tasks.domain.together import together
+from tasks.hosts.host import Watched
+from tasks.server.launch import Launch, log_at
+
+_NO_LOG = 1 << 60
+"""An offset beyond any log: ask for a server's state alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A server that serves, and the pids of the workers that it had then, node by node."""
+
+    launch: Launch
+    workers: tuple[frozenset[int], ...]
+
+    async def alive(self) -> bool:
+        """Whether every node still runs, with all its workers."""
+        states = await _look(self.launch)
+        return all(
+            state.running and workers <= workers_of(state)
+            for state, workers in zip(states, self.workers, strict=True)
+        )
+
+    async def ends(self, certain_s: float) -> list[NodeEnd] | None:
+        """How each node ended; None while all live.
+
+        One that has lost a worker has so long to end by itself, and to say why. Raises
+        `LeaseExpired` where our own supervisor ended it.
+        """
+        if await self.alive():
+            return None
+        states = await _look(self.launch, certain_s)
+        for node, state in zip(self.launch.nodes, states, strict=True):
+            if state.ended_by == "lease":
+                raise LeaseExpired(node.host.name, "nobody renewed the server's lease")
+        lost = [not w <= workers_of(s) for s, w in zip(states, self.workers, strict=True)]
+        return [
+            NodeEnd(log, state.exit_code, Phase.SERVING, stalled=state.running and without)
+            for log, state, without in zip(await self._logs(), states, lost, strict=True)
+        ]
+
+    async def standstill(self) -> list[NodeEnd]:
+        """How each node is that lives and says nothing any more."""
+        return [NodeEnd(log, None, Phase.SERVING, stalled=True) for log in await self._logs()]
+
+    async def _logs(self) -> list[str]:
+        nodes = self.launch.nodes
+        logs = await together(log_at(node.host, node.folder) for node in nodes)
+        return [log.decode(errors="replace") for log in logs]
+
+
+async def serving(launch: Launch) -> Serving:
+    """Note who works for a server that serves."""
+    return Serving(launch, tuple(map(workers_of, await _look(launch))))
+
+
+def workers_of(state: Watched) -> frozenset[int]:
+    """The pids of a server's own processes beside the one that was started."""
+    return frozenset(pid for pid, name in state.family if name.startswith(WORKER_PREFIX))
+
+
+async def _look(launch: Launch, wait_s: float = 0.0) -> list[Watched]:
+    """How each node is, without its log; at once when it has ended, or after `wait_s`."""
+    return await together(
+        node.host.watch(node.folder, node.mark, _NO_LOG, wait_s=wait_s) for node in launch.nodes
+    )
