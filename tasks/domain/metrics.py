@@ -36,26 +36,25 @@ Ours beyond that:
 Whether the run held still is told by `tasks.domain.steadiness`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from settings.workload import Slo
+from tasks.domain.distribution import Part, Values, by_number, percentile, statistics, whole
 from tasks.domain.steadiness import Paced, steadiness
 
 FREE = Slo()
 UNKNOWN = -1
 """A count that the server didn't give."""
 
-_PERCENTILES = {"median": 50, "p90": 90, "p95": 95, "p99": 99}
 _FEWEST_FOR_QUARTILES = 4
 _BRIEF = ("mean", "median", "p99")
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
 
-Values = NDArray[np.float64]
 Times = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
@@ -345,55 +344,27 @@ def _keeps(done: _Finished, slo: Slo) -> Flags:
 
 def _latencies(done: _Finished, chunks: Chunks) -> dict[str, float]:
     counted = chunks.follows if chunks.finished is None else chunks.follows & chunks.finished
-    gaps, tokens = chunks.gaps[counted].astype(np.float64), chunks.tokens[counted]
-    found = _statistics("ttft", done.ttft[done.text].astype(np.float64))
-    found |= _statistics("tpot", done.tpot[done.has_tpot])
-    found |= _statistics("itl", _per_token(gaps, tokens))
-    found |= _statistics("e2e_latency", done.e2e.astype(np.float64))
-    for name, values in (("icl", gaps), ("first_token", done.first_token.astype(np.float64))):
-        every = _statistics(name, values)
+    gaps = by_number(chunks.gaps[counted], chunks.tokens[counted])
+    per_token = [Part(part.ordered / n, n) for n, part in gaps.items() if n]
+    e2e = whole(done.e2e)
+    found = _named("ttft", whole(done.ttft[done.text]))
+    found |= _named("tpot", whole(done.tpot[done.has_tpot]))
+    found |= _named("itl", per_token)
+    found |= _named("e2e_latency", e2e)
+    for name, parts in (("icl", [*gaps.values()]), ("first_token", whole(done.first_token))):
+        every = _named(name, parts)
         found |= {key: value for key, value in every.items() if key.split("_")[0] in _BRIEF}
     if len(done.e2e) >= _FEWEST_FOR_QUARTILES:
-        found["e2e_outlier_share"] = _far_out(np.sort(done.e2e).astype(np.float64))
-    if gaps.size:
-        found["max_icl_ms"] = float(gaps.max()) / _NS_PER_MS
+        low, high = percentile(e2e, 25), percentile(e2e, 75)
+        found["e2e_outlier_share"] = float((done.e2e > high + 3 * (high - low)).mean())
+    if gaps:
+        found["max_icl_ms"] = max(float(p.ordered[-1]) for p in gaps.values()) / _NS_PER_MS
     return found
 
 
-def _far_out(ordered: Values) -> float:
-    low, high = _percentile(ordered, 25), _percentile(ordered, 75)
-    return float((ordered > high + 3 * (high - low)).mean())
-
-
-def _per_token(gaps: Values, tokens: Times) -> Values:
-    """Split each gap evenly over the tokens that came after it."""
-    if (tokens == 1).all():
-        return gaps
-    with np.errstate(divide="ignore", invalid="ignore"):  # no token: repeated not once
-        return np.repeat(gaps / tokens, tokens)
-
-
-def _statistics(name: str, values_ns: Values) -> dict[str, float]:
-    """Mean, median, population standard deviation and percentiles, in ms; nothing of nothing.
-
-    Leaves the values sorted.
-    """
-    if not values_ns.size:
-        return {}
-    found = {"mean": float(values_ns.mean()), "std": float(values_ns.std())}
-    # One sort is cheaper than the selections of four ranks, and far cheaper where it is vectorised.
-    values_ns.sort()
-    found |= {key: _percentile(values_ns, percent) for key, percent in _PERCENTILES.items()}
+def _named(name: str, parts_ns: Sequence[Part]) -> dict[str, float]:
+    found = statistics(parts_ns)
     return {f"{key}_{name}_ms": value / _NS_PER_MS for key, value in found.items()}
-
-
-def _percentile(ordered: Values, percent: float) -> float:
-    """Interpolate linearly between ranks, as `numpy.percentile` and bench_serving do."""
-    rank = (len(ordered) - 1) * percent / 100
-    low = int(rank)
-    if low == len(ordered) - 1:
-        return float(ordered[-1])
-    return float(ordered[low] + (ordered[low + 1] - ordered[low]) * (rank - low))
 
 
 def _peaks(requests: Requests, chunks: Chunks) -> dict[str, float]:

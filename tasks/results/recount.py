@@ -17,7 +17,7 @@ import polars as pl
 
 from settings.workload import Slo
 from tasks.domain.measurement import RequestOutcome
-from tasks.domain.metrics import FREE, UNKNOWN, Requests, Times, metrics_of
+from tasks.domain.metrics import FREE, UNKNOWN, Requests, metrics_of
 from tasks.results.folders import SweepFolder
 from tasks.results.records import Damaged, StoredSweep
 from tasks.results.schema import REQUESTS
@@ -27,7 +27,15 @@ _RUN = ("workload", "level", "repeat")
 _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "verify_steps")
 _TIMES = ("intended_ns", "sent_ns", "end_ns", "first_text_ns")
 _CHUNKS = ("arrival_ns", "cumulative_tokens")
-_READ = (*_RUN, "warmup", "outcome", *_TIMES, *_COUNTS, *_CHUNKS)
+_ROWS = (*_TIMES, *_COUNTS, "finished", "lengths")
+_EXPRESSIONS = (
+    *(pl.col(name) for name in (*_RUN, *_CHUNKS)),
+    pl.col("warmup").fill_null(value=False),
+    *(pl.col(name).fill_null(0) for name in _TIMES),
+    *(pl.col(name).fill_null(UNKNOWN) for name in _COUNTS),
+    (pl.col("outcome") == RequestOutcome.FINISHED.value).alias("finished"),
+    pl.col("arrival_ns").list.len().fill_null(0).cast(pl.Int64).alias("lengths"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,37 +116,33 @@ def _recount(path: Path, slos: Mapping[str, Slo]) -> Recount:
     try:
         with readable():
             return Recount(path, tuple(_runs(path, slos)))
-    except Damaged as error:
+    except (Damaged, ValueError) as error:  # a ValueError: counts that fall, a level of no kind
         return Recount(path, fault=f"{path}: damaged, left out: {error}")
 
 
 def _runs(path: Path, slos: Mapping[str, Slo]) -> Iterator[Run]:
-    for rows in _by_run(scan_table(path, REQUESTS).select(_READ).collect()):
-        workload, level, repeat = rows.select(_RUN).row(0)
-        measured = rows.filter(~pl.col("warmup"))
+    """Read the file whole, each column once, and cut the columns into runs and what warms up."""
+    frame = scan_table(path, REQUESTS).select(*_EXPRESSIONS).collect()
+    rows = {name: frame[name].to_numpy() for name in _ROWS}
+    having = frame if rows["lengths"].all() else frame.filter(pl.col("lengths") > 0)
+    chunks = {name: having[name].explode().to_numpy() for name in _CHUNKS}
+    warmup, ends = frame["warmup"].to_numpy(), np.cumsum(rows["lengths"])
+    for workload, level, repeat, at, count in _bounds(frame):
+        first = at + int(np.count_nonzero(warmup[at : at + count]))
+        if warmup[first : at + count].any():
+            raise Damaged(f"{workload} {level} {repeat}: its warm-up isn't at its beginning")
+        cut = slice(first, at + count)
+        of_chunks = slice(int(ends[first - 1]) if first else 0, int(ends[at + count - 1]))
+        requests = Requests(
+            **{name: column[cut] for name, column in rows.items()},
+            **{name: column[of_chunks] for name, column in chunks.items()},
+        )
         slots = int(level[1:]) if level.startswith("c") else None
-        metrics = metrics_of(_columns(measured), slots, slo=slos.get(workload, FREE))
+        metrics = metrics_of(requests, slots, slo=slos.get(workload, FREE))
         yield Run(workload, level, repeat, metrics)
 
 
-def _by_run(frame: pl.DataFrame) -> Iterator[pl.DataFrame]:
-    """Cut a file into its runs, whose rows stand together: a cut copies nothing."""
+def _bounds(frame: pl.DataFrame) -> Iterator[tuple[str, str, int, int, int]]:
+    """Find the runs of a file, whose rows stand together: where each begins, and its rows."""
     runs = frame.select(_RUN).with_row_index("at").group_by(_RUN, maintain_order=True)
-    for at, count in runs.agg(pl.col("at").min(), pl.len()).select("at", "len").iter_rows():
-        yield frame.slice(at, count)
-
-
-def _columns(rows: pl.DataFrame) -> Requests:
-    lengths = rows["arrival_ns"].list.len().fill_null(0).to_numpy().astype(np.int64)
-    having = rows.filter(lengths > 0) if not lengths.all() else rows
-    return Requests(
-        **{name: _filled(rows[name], 0) for name in _TIMES},
-        **{name: _filled(rows[name], UNKNOWN) for name in _COUNTS},
-        finished=(rows["outcome"] == RequestOutcome.FINISHED.value).to_numpy(),
-        lengths=lengths,
-        **{name: having[name].explode().to_numpy() for name in _CHUNKS},
-    )
-
-
-def _filled(values: pl.Series, missing: int) -> Times:
-    return values.fill_null(missing).to_numpy()
+    yield from runs.agg(pl.col("at").min(), pl.len()).iter_rows()

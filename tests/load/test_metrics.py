@@ -231,3 +231,22 @@ def test_goodput_counts_what_keeps_every_bound():
 def test_the_longest_gap_is_told():
     assert compute_metrics([record(chunks={0: 1, 5: 2, 80: 3, 81: 4})])["max_icl_ms"] == 75.0
     assert "max_icl_ms" not in compute_metrics([record(chunks={0: 1})])
+
+
+def test_requests_without_verification_dont_dilute_the_accept_length():
+    """6 tokens in 2 steps; the other request says 0 steps, a third nothing."""
+    with_steps = record(chunks={10: 6}, completion_tokens=6, verify_steps=2)
+    without = record(chunks={10: 9}, completion_tokens=9, verify_steps=0)
+    unknown = record(chunks={10: 9}, completion_tokens=9)
+    assert accepted([with_steps, without, unknown]) == 3
+
+
+def test_counts_that_the_server_did_not_give_are_no_tokens():
+    told, untold = record(chunks={10: 1}, prompt_tokens=7, cached_tokens=2), record(chunks={10: 1})
+    metrics = compute_metrics([told, untold])
+    assert (metrics["total_input_tokens"], metrics["cached_tokens"]) == (7, 2)
+
+
+def test_a_chunk_from_before_its_time_counts_for_the_first_second():
+    early = record(sent_ms=5, chunks={4: 2, 9: 3}, intended_ns=2_000_000_000)
+    assert compute_metrics([early])["max_output_tokens_per_s"] == 3

@@ -92,3 +92,12 @@ def test_a_run_of_nothing_but_failures(tmp_path: Path):
     [run] = recounted(tmp_path, factory.level(1, records=records))
     assert (run.metrics["completed"], run.metrics["failed"]) == (0, 3)
     assert "mean_ttft_ms" not in run.metrics
+
+
+def test_counts_that_fall_are_damage(tmp_path: Path):
+    folder = create_sweep(tmp_path, factory.sweep(), now=NIGHT)
+    level = factory.level(1, records=(record(0, 0, {10: 5, 20: 3}),))
+    result = factory.measured(factory.trial(), levels=(level,))
+    save_trial(folder, result)
+    [found] = recount([folder.requests(result.trial.trial_id)])
+    assert "damaged, left out" in found.fault
