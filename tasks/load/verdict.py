@@ -99,6 +99,7 @@ def _doubtful(evidence: Evidence) -> Findings:
     yield _rate_missed(evidence)
     yield _slots_empty(evidence)
     yield _queue_grows(evidence)
+    yield _pace_changed(evidence)
     yield _cache_warm(evidence)
     yield _client_busy(evidence)
     yield _client_behind(evidence)
@@ -249,6 +250,24 @@ def _queue_grows(evidence: Evidence) -> str | None:
     if late <= MOST_GROWTH * early:
         return None
     return f"not stationary: latency grew {late / early:.1f}-fold from one half to the other"
+
+
+def _pace_changed(evidence: Evidence) -> str | None:
+    """Closed loop: the usual latency of both halves is one, or the server was not in one state.
+
+    It was not warm yet, or throttled later. The first round doesn't count, whose prompts come all
+    at once, nor do prompts that share their beginnings: they cost less and less, or more and more.
+    """
+    slots = evidence.level.concurrency
+    finished = sorted(evidence.finished, key=lambda record: record.sent_ns)
+    if slots is None or evidence.shares or len(finished) < max(LEAST_FOR_GROWTH, 4 * slots):
+        return None
+    e2e = np.array([record.end_ns - record.sent_ns for record in finished[slots:]], np.float64)
+    early, late = (float(np.median(half)) for half in np.array_split(e2e, 2))
+    if 1 / MOST_GROWTH <= late / early <= MOST_GROWTH:
+        return None
+    way = f"grew {late / early:.1f}-fold" if late > early else f"fell to {late / early:.0%}"
+    return f"not stationary: latency {way} from one half to the other"
 
 
 def _cache_warm(evidence: Evidence) -> str | None:

@@ -153,6 +153,9 @@ class StreamingServer:
         if fault == "500":
             await whole(writer, 500, b'{"error":{"message":"CUDA out of memory"}}')
             return True
+        if fault == "400":
+            await whole(writer, 400, b'{"object":"error","message":"the prompt is too long"}')
+            return True
         if fault == "whole":
             await whole(writer, 200, b'{"text":"one piece","meta_info":{"completion_tokens":3}}')
             return True

@@ -155,6 +155,7 @@ async def test_the_servers_accept_length_counts_only_since_a_flush():
     ("fault", "outcome", "error"),
     [
         ("500", RequestOutcome.HTTP_ERROR, "HTTP 500: CUDA out of memory"),
+        ("400", RequestOutcome.HTTP_ERROR, "HTTP 400: the prompt is too long"),
         ("error event", RequestOutcome.HTTP_ERROR, "in the stream: input is too long"),
         ("cut", RequestOutcome.CUT, "after 4 tokens: the server closed the connection"),
         # The kernel throws away what a reset finds unread.

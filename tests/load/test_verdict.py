@@ -162,6 +162,28 @@ def test_a_growing_queue_is_not_stationary():
     assert judge(evidence(one_after_the_other(60), level)).reasons == ()
 
 
+@pytest.mark.parametrize(
+    ("early_ms", "late_ms", "reason"),
+    [
+        (10, 10, None),
+        (10, 13, None),
+        (10, 30, "not stationary: latency grew 2.2-fold from one half to the other"),
+        (30, 10, "not stationary: latency fell to 45% from one half to the other"),
+    ],
+)
+def test_a_server_that_changes_its_pace_under_a_closed_loop(early_ms, late_ms, reason):
+    paces = [early_ms] * 22 + [late_ms] * 22
+    begins = [sum(20 + 3 * pace for pace in paces[:index]) for index in range(44)]
+    records = [
+        answered(index, sent_ms=begin, itl_ms=pace)
+        for index, (begin, pace) in enumerate(zip(begins, paces, strict=True))
+    ]
+    assert judge(evidence(records)).reasons == ((reason,) if reason else ())
+    assert judge(replace(evidence(records), shares=True)).reasons == ()
+    few = evidence(records[3:-3])
+    assert judge(few).reasons == ()
+
+
 def test_a_warm_cache_is_suspect_but_a_common_first_token_is_not():
     warm = [answered(i, sent_ms=50 * i, cached_tokens=20) for i in range(4)]
     assert judge(evidence(warm)).reasons == (
