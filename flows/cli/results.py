@@ -7,6 +7,8 @@ from cyclopts import Parameter
 
 from flows.cli.application import AsJson, app, out, print_json
 
+AsMarkdown = Annotated[bool, Parameter(negative=())]
+
 
 @app.command
 def compare(a: str, b: str, *, force: bool = False, as_json: AsJson = False) -> int:
@@ -33,7 +35,9 @@ def compare(a: str, b: str, *, force: bool = False, as_json: AsJson = False) -> 
 
 
 @app.command
-def report(sweep_id: str = "latest", *, as_json: AsJson = False) -> None:
+def report(
+    sweep_id: str = "latest", *, as_json: AsJson = False, markdown: AsMarkdown = False
+) -> None:
     """Print a sweep's report, and write its HTML page anew.
 
     Parameters
@@ -42,11 +46,15 @@ def report(sweep_id: str = "latest", *, as_json: AsJson = False) -> None:
         A sweep's id, the beginning of one, or latest.
     as_json
         Print one JSON object instead.
+    markdown
+        Print markdown instead, for a pull request.
     """
-    from flows.commands.report import print_stored, stored_json
+    from flows.commands.report import print_stored, stored_json, stored_markdown
 
     if as_json:
         print_json(stored_json(sweep_id))
+    elif markdown:
+        out.out(stored_markdown(sweep_id), end="")
     else:
         print_stored(sweep_id, out)
 

@@ -43,6 +43,15 @@ def stored_json(sweep_id: str) -> Mapping[str, object]:
     return report_json(load_sweep(store(), sweep_id))
 
 
+def stored_markdown(sweep_id: str) -> str:
+    """A sweep's report for a pull request."""
+    from tasks.results.markdown import report_markdown
+
+    page = view(load_sweep(store(), sweep_id))
+    record = page.stored.record
+    return report_markdown(page, standing(store(), record.sweep_id, record.sweep))
+
+
 def print_stored(sweep_id: str, out: Console, *, write: bool = True) -> None:
     """Print a sweep's report; `write` makes its HTML page anew."""
     page = view(load_sweep(store(), sweep_id))

@@ -20,7 +20,7 @@ from tasks.results.statistics import (
     contrast_p_value,
     holm_confidences,
 )
-from tasks.results.wording import varying_axes
+from tasks.results.wording import value_text, varying_axes
 
 MOST_INTERACTIONS = 10
 """The strongest that are told; weaker ones help nobody to decide."""
@@ -35,6 +35,10 @@ class Setting:
     axis: str
     value: Value
     reference: Value
+
+    def __str__(self) -> str:
+        """Name the change: `nccl_channels 8 → 16`."""
+        return f"{self.axis} {value_text(self.reference)} → {value_text(self.value)}"
 
 
 @dataclass(frozen=True, slots=True)

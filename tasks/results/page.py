@@ -33,7 +33,6 @@ from tasks.results.wording import (
     metric_title,
     number,
     remedies_text,
-    setting_text,
     time_text,
     unlike_text,
     value_text,
@@ -128,7 +127,6 @@ def _environment() -> Environment:
         "duration": show_duration,
         "remedies": remedies_text,
         "breakable": _breakable,
-        "setting": lambda s: setting_text(s.axis, s.value, s.reference),
         "shift": regression_text,
         "chance": chance_text,
     }

@@ -8,8 +8,11 @@ from tasks.domain.diagnosis import Diagnosis, Remedy
 from tasks.results.attempts import cured_by, failures
 from tasks.results.cells import cell_means, cells
 from tasks.results.command_line import attempt_command, deploy_command
+from tasks.results.effects import effects
+from tasks.results.pareto import FrontPoint, front_points, points, with_front
 from tasks.results.records import StoredSweep
 from tasks.results.selection import Candidate, Selection, select
+from tasks.results.spending import Spending, hours_of
 from tasks.results.stability import effect_json, order_effect, stability
 from tasks.results.statistics import Estimate, Interval, Ratio
 
@@ -36,11 +39,54 @@ def report_json(stored: StoredSweep) -> Json:
         "baseline": None if selection.baseline is None else _deployable(selection.baseline),
         "certainty": selection.certainty,
         "tied": [candidate.result.trial.trial_id for candidate in selection.tied],
+        "front": [_front_point(point) for point in _front(stored)],
+        "effects": _effects(stored, selection),
+        "hours": _hours(stored),
         "trials": [_trial(result, selection) for result in stored.trials],
         "warnings": list(stored.warnings),
         "stability": list(stability(stored)),
         "order_effect": effect_json(order_effect(stored.trials, selection.cell, selection.metric)),
     }
+
+
+def _front(stored: StoredSweep) -> tuple[FrontPoint, ...]:
+    return front_points(with_front(points(stored.sweep, stored.trials)))
+
+
+def _front_point(point: FrontPoint) -> Json:
+    return {
+        "trial_id": point.trial_id,
+        "cell": str(point.cell),
+        "tokens_per_s_per_user": point.per_user,
+        "tokens_per_s_per_gpu": point.per_gpu,
+    }
+
+
+def _effects(stored: StoredSweep, selection: Selection) -> Json:
+    found = effects(stored.sweep, stored.trials, selection)
+    main = [
+        {**asdict(one.setting), "gain": ratio_json(one.gain), "pairs": one.pairs}
+        for one in found.main
+    ]
+    together = [
+        {
+            "first": asdict(one.first),
+            "second": asdict(one.second),
+            "gain": ratio_json(one.gain),
+            "certain": one.certain,
+        }
+        for one in found.interactions
+    ]
+    return {"main": main, "interactions": together}
+
+
+def _hours(stored: StoredSweep) -> Json | None:
+    """Seconds by what they went on; null where the sweep has no length yet."""
+    found = hours_of(stored)
+    if found is None:
+        return None
+    seconds = {f"{kind}_s": found.seconds[kind] for kind in Spending}
+    return {**seconds, "total_s": found.total_s, "gpus": found.gpus}
 
 
 def _objective(stored: StoredSweep, selection: Selection) -> Json:

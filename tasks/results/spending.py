@@ -9,6 +9,9 @@ from tasks.domain.diagnosis import Phase
 from tasks.domain.measurement import LevelResult
 from tasks.results.records import StoredSweep
 
+_LEAST_SHARE = 0.005
+"""What is told in percent without decimals."""
+
 
 class Spending(StrEnum):
     """What time goes on; `waiting` is all that no launch accounts for, cleaning and ending too."""
@@ -44,6 +47,12 @@ class Hours:
     def share(self, spending: Spending) -> float:
         """Tell the share of the night that went on something."""
         return self.seconds[spending] / self.total_s if self.total_s else 0.0
+
+    def __str__(self) -> str:
+        """Tell it in a line: `GPU hours: 61 % measuring, 22 % loading`."""
+        found = sorted(((self.share(kind), str(kind)) for kind in Spending), reverse=True)
+        shares = (f"{100 * share:.0f} % {kind}" for share, kind in found if share >= _LEAST_SHARE)
+        return f"{'GPU hours' if self.gpus else 'time'}: {', '.join(shares)}"
 
     def slices(self, started_at: float, count: int) -> Iterator[Mapping[Spending, float]]:
         """Cut the night into equal slices, and tell what share of each went on what."""

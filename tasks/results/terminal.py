@@ -15,6 +15,7 @@ from tasks.results.comparison import CellComparison, CellVerdict, Comparison, Tr
 from tasks.results.history import History, Night
 from tasks.results.records import SweepState
 from tasks.results.regression import Level, Standing, regression_text
+from tasks.results.statistics import Interval, Ratio
 from tasks.results.view import FailureGroup, FailureRow, TrialRow, View, failure_groups
 from tasks.results.wording import (
     ABSENT,
@@ -25,6 +26,7 @@ from tasks.results.wording import (
     number,
     remedies_text,
     time_text,
+    unlike_text,
 )
 
 _COLOURS = {
@@ -52,6 +54,7 @@ _SHOWN_METRICS = 3
 """Beside the objective; more don't fit on 100 columns."""
 _HEADER_WIDTH = 12
 _MOST_NOTES = 20
+_MOST_TIED = 6
 _SHOWN_AXES = 5
 
 
@@ -64,6 +67,10 @@ def print_report(console: Console, page: View, html: Path | None = None) -> None
         console.print(failure_table(page.failures))
     for note in notes(page):
         console.print(note)
+    if page.effects.main:
+        console.print(effect_table(page))
+    if page.hours is not None:
+        console.print(Text(str(page.hours)))
     if page.tunnelled:
         console.print(Text(page.tunnelled, style="yellow"))
     for warning in (*page.stored.warnings, *page.stability):
@@ -72,6 +79,23 @@ def print_report(console: Console, page: View, html: Path | None = None) -> None
     print_decision(console, page)
     if html is not None:
         console.print(Text(f"report   {html}"), soft_wrap=True)
+
+
+def effect_table(page: View) -> Table:
+    """Lay out what each axis does to the objective, and what two do together otherwise."""
+    table = _table(f"what each axis does to {metric_title(page.selection.metric)}, all else equal")
+    table.add_column("change", overflow="fold", min_width=20)
+    for name in ("effect", "95 % interval", "worst … best pair"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for effect in page.effects.main:
+        reach = interval_text(Ratio(1, 0, 0, Interval(effect.worst, effect.best)))
+        told = gain_text(effect.gain), interval_text(effect.gain) or ABSENT, reach
+        table.add_row(*map(Text, (str(effect.setting), *told)))
+    for one in page.effects.interactions:
+        if one.certain:
+            told = gain_text(one.gain), interval_text(one.gain), ABSENT
+            table.add_row(*map(Text, (f"{one.first}, beside {one.second}", *told)), style="dim")
+    return table
 
 
 def headline(page: View) -> Text:
@@ -306,8 +330,12 @@ def _qualifications(page: View) -> Iterator[str]:
     if page.selection.certainty is not None and len(page.selection.ranked) > 1:
         yield f"the best of them with a probability of {page.selection.certainty:.0%}"
     if page.selection.tied:
-        labels = "; ".join(candidate.result.trial.label for candidate in page.selection.tied)
-        yield f"not told apart from it (≈): {labels}"
+        reference = best.result.trial.axes
+        tied = [each.result.trial for each in page.selection.tied[:_MOST_TIED]]
+        labels = "; ".join(unlike_text(trial.axes, reference) or trial.label for trial in tied)
+        left = len(page.selection.tied) - len(tied)
+        more = f" and {left} more" if left else ""
+        yield f"not told apart from it (≈) with {labels}{more}"
 
 
 def _table(title: str) -> Table:

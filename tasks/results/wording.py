@@ -86,11 +86,6 @@ def value_text(value: Value) -> str:
     return "on" if value is True else "off" if value is False else str(value)
 
 
-def setting_text(axis: str, value: Value, reference: Value) -> str:
-    """Name a change of an axis: `nccl_channels 8 → 16`."""
-    return f"{axis} {value_text(reference)} → {value_text(value)}"
-
-
 def unlike_text(axes: Mapping[str, Value], reference: Mapping[str, Value]) -> str:
     """Name the axis values that differ from another trial's; nothing where none do."""
     return " ".join(

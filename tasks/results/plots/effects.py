@@ -7,7 +7,7 @@ import altair as alt
 
 from tasks.results.effects import MainEffect
 from tasks.results.plots.chart import BEST, GRID, INK, OTHER, ROW_HEIGHT, Datum, Plot, chart, svg
-from tasks.results.wording import gain_text, metric_title, setting_text
+from tasks.results.wording import gain_text, metric_title
 
 
 def effects_plot(main: Sequence[MainEffect], metric: str) -> Plot | None:
@@ -16,15 +16,9 @@ def effects_plot(main: Sequence[MainEffect], metric: str) -> Plot | None:
         return None
     data = [_datum(number, effect) for number, effect in enumerate(main)]
     strongest = max(main, key=lambda effect: abs(effect.gain.value - 1))
-    words = f"the strongest is {effect_name(strongest)}, {gain_text(strongest.gain)}"
+    words = f"the strongest is {strongest.setting}, {gain_text(strongest.gain)}"
     title = f"What each axis does to {metric_title(metric)}, all else equal"
     return Plot(title, f"{title}: {words}.", svg(_layers(main, data), alt.Step(ROW_HEIGHT)))
-
-
-def effect_name(effect: MainEffect) -> str:
-    """Name a change: `nccl_channels 8 → 16`."""
-    setting = effect.setting
-    return setting_text(setting.axis, setting.value, setting.reference)
 
 
 def _datum(number: int, effect: MainEffect) -> Datum:
@@ -41,7 +35,7 @@ def _datum(number: int, effect: MainEffect) -> Datum:
 
 
 def _layers(main: Sequence[MainEffect], data: Sequence[Datum]) -> Iterator[alt.Chart]:
-    labels = [effect_name(effect) for effect in main]
+    labels = [str(effect.setting) for effect in main]
     axis = alt.Axis(labelExpr=f"({json.dumps(labels)})[datum.value]", title=None)
     y = alt.Y("row:O", axis=axis, sort=None)
     x = alt.X("worst:Q", title="change, % (better is to the right)")
