@@ -41,7 +41,7 @@ PYTHON = "/root/ml-env/bin/python3"
 CUDNN = Remedy("skip SGLang's cuDNN version check", env={"SGLANG_DISABLE_CUDNN_CHECK": "1"})
 SWEEP = Sweep.model_validate(
     {
-        "name": "kimi-k2.5-nightly",
+        "name": "kimi-k2.5-wide",
         "host": "blackwell",
         "server": {
             "model_path": "/shared/kimi-k2.5-int4",

@@ -8,6 +8,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from settings.quantities import show_duration
+from tasks.domain.configuration import TrialResult
+from tasks.results.cells import Cell, runs
 from tasks.results.command_line import deploy_command
 from tasks.results.comparison import TrialComparison, compare
 from tasks.results.distributions import Distribution, distributions
@@ -67,11 +69,19 @@ def latency_spread(page: View, folder: SweepFolder) -> Spread:
         "best": selection.best.result if selection.best else None,
     }
     found = {
-        role: distributions(folder.requests(result.trial.trial_id), selection.cell)
+        role: distributions(
+            folder.requests(result.trial.trial_id), _as_measured(result, selection.cell)
+        )
         for role, result in sides.items()
         if result is not None and not (role == "baseline" and result is sides["best"])
     }
     return {role: each for role, each in found.items() if each}
+
+
+def _as_measured(result: TrialResult, cell: Cell) -> Cell:
+    """The cell under which the raw requests are kept: that of the step which a search found."""
+    found = runs(result, cell)
+    return Cell(cell.workload, found[-1].measured_level) if found else cell
 
 
 def page_html(page: View, among: Standing | None = None, spread: Spread | None = None) -> str:

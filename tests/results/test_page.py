@@ -15,7 +15,8 @@ from tasks.domain.configuration import TrialResult, TrialVerdict
 from tasks.domain.measurement import SearchRole
 from tasks.results.comparison import compare_with_baseline
 from tasks.results.folders import SweepFolder
-from tasks.results.page import page_html, write_page
+from tasks.results.frames import save_requests
+from tasks.results.page import latency_spread, page_html, write_page
 from tasks.results.plots.trials import plots
 from tasks.results.records import StoredSweep, SweepRecord, SweepState
 from tasks.results.terminal import print_comparison, print_report
@@ -215,6 +216,26 @@ def test_the_largest_rate_within_the_slo_decides_and_is_drawn():
     assert "it doesn't keep the SLO of chat even at 1" in words
     assert "the most from 1 to 16 at which 99 % keep TTFT 500 ms: requests a second" in words
     assert "Share of requests within the SLO over request rate, chat" in words
+
+
+def test_the_latencies_of_a_search_are_those_of_the_step_that_it_found(tmp_path: Path):
+    asked = factory.sweep(
+        workloads=[{"name": "chat", "largest": {"low": 1, "high": 16}, "slo": {"ttft_ms": 500}}],
+        objective={"metric": "largest_request_rate"},
+        constraints=[],
+    )
+    base = searched(trial(baseline=True), 8.0)
+    records = {8.0: (factory.record(1), factory.record(2)), 16.0: (factory.record(1),)}
+    levels = tuple(
+        replace(each, records=records.get(each.request_rate or 0, ()))
+        if each.search is SearchRole.STEP
+        else each
+        for each in base.levels
+    )
+    folder = SweepFolder(tmp_path, "night")
+    save_requests(folder, replace(base, levels=levels))
+    (itl,) = latency_spread(view(stored(base, sweep=asked)), folder)["best"]
+    assert (itl.latency, itl.count) == ("itl", 2 * 3)
 
 
 def test_single_runs_say_that_there_is_no_interval():
