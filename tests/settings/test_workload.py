@@ -83,3 +83,28 @@ def test_the_goodput_needs_bounds():
         Sweep.model_validate(sweep)
     sweep["workloads"][0]["slo"] = {"ttft_ms": 200}
     assert Sweep.model_validate(sweep).workloads[0].slo == Slo(ttft_ms=200)
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"concurrency": 2, "requests": 12, "turns": 3}, None),
+        ({"request_rate": 2}, "conversations wait for their answers; give concurrency"),
+        ({"concurrency": 2, "requests": 9, "turns": 3}, "give a multiple of 6, or 30 and more"),
+    ],
+)
+def test_a_slot_of_conversations_is_a_conversation(fields, fault):
+    fields = {"name": "w", "dataset": "conversations", **fields}
+    if fault is None:
+        assert Workload.model_validate(fields).turns == 3
+        return
+    with pytest.raises(ValidationError, match=fault):
+        Workload.model_validate(fields)
+
+
+def test_a_precision_may_be_a_number_alone():
+    one = Workload.model_validate({"name": "w", "concurrency": 1, "precision": 0.01})
+    assert (one.precision.within, one.precision.metric) == (0.01, "output_throughput")
+    assert Workload.model_validate({"name": "w", "concurrency": 1}).precision.within is None
+    with pytest.raises(ValidationError, match="less than 1"):
+        Workload.model_validate({"name": "w", "concurrency": 1, "precision": 5})
