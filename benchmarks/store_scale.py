@@ -1,6 +1,6 @@
 """How long the store takes to summarise very many requests, beside DuckDB on the same files.
 
-    .venv/bin/python benchmarks/store_scale.py --requests 500000 --folder /tmp/scale
+    python -m benchmarks.store_scale --requests 500000 --folder FOLDER
 
 writes a store of 100 trials (unless the folder has it already), each with two levels in two
 repeats, 100 chunks a request; works every metric of every run out of it; and asks DuckDB for the
@@ -21,12 +21,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-
 from tasks.results.recount import recount
 from tasks.results.schema import REQUESTS, polars_schema
 
-TRIALS = 100
 CHUNKS = 100
 LEVELS = ("c16", "c64")
 REPEATS = (1, 2)
@@ -65,13 +62,13 @@ JOIN tokens USING (workload, level, repeat)
 """
 
 
-def write_store(folder: Path, requests: int) -> list[Path]:
+def write_store(folder: Path, requests: int, trials: int) -> list[Path]:
     """Write the trials that aren't there yet; every tenth chunk brings two tokens."""
-    paths = [folder / f"trial-{number:03}" / "requests.parquet" for number in range(TRIALS)]
+    paths = [folder / f"trial-{number:03}" / "requests.parquet" for number in range(trials)]
     for number, path in enumerate(paths):
         if not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True)
-            _write(path, requests // TRIALS, np.random.default_rng(number))
+            _write(path, requests // trials, np.random.default_rng(number))
     return paths
 
 
@@ -182,9 +179,8 @@ def _agree(mine: dict[str, dict[str, float]], theirs: dict[str, dict[str, float]
     return count
 
 
-def _side(name: str, folder: Path, requests: int) -> None:
+def _side(name: str, paths: list[Path]) -> None:
     """Run one side in this process and print what it took, as JSON."""
-    paths = write_store(folder, requests)
     began = time.perf_counter()
     found = {"ours": ours, "duckdb": duckdb}[name](paths)
     took = time.perf_counter() - began
@@ -197,23 +193,24 @@ def main() -> None:
     """Write the store, run both sides in turn, and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--requests", type=int, default=500_000)
+    parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--folder", type=Path, required=True)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--side", choices=("ours", "duckdb"))
     asked = parser.parse_args()
-    if asked.side:
-        _side(asked.side, asked.folder, asked.requests)
-        return
     began = time.perf_counter()
-    paths = write_store(asked.folder, asked.requests)
+    paths = write_store(asked.folder, asked.requests, asked.trials)
+    if asked.side:
+        _side(asked.side, paths)
+        return
     size = sum(path.stat().st_size for path in paths)
     print(f"{asked.requests:,} requests, {asked.requests * CHUNKS:,} chunks, {size / 1e9:.2f} GB,")
     print(f"written in {time.perf_counter() - began:.1f} s")
     results: dict[str, dict] = {}
     for _ in range(asked.rounds):
         for side in ("ours", "duckdb"):
-            command = [sys.executable, __file__, "--side", side]
-            command += ["--folder", str(asked.folder), "--requests", str(asked.requests)]
+            command = [sys.executable, "-m", "benchmarks.store_scale", *sys.argv[1:]]
+            command += ["--side", side]
             said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
             results[side] = json.loads(said)
             took, cpu, peak = (results[side][key] for key in ("took_s", "cpu_s", "peak_bytes"))

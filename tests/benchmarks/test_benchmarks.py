@@ -41,3 +41,10 @@ def test_the_diagnosis():
 def test_the_nights():
     said = run("benchmarks.regression_nights", "--histories", "1")
     assert re.search(r"everywhere, gaps( +(0|100)%){4}", said)
+
+
+def test_the_stores_scale(tmp_path: Path):
+    least = ("--trials", "1", "--requests", "400", "--rounds", "1")
+    said = run("benchmarks.store_scale", *least, "--folder", str(tmp_path))
+    assert "400 requests, 40,000 chunks" in said
+    assert "132 figures agree to 9 digits" in said
