@@ -29,7 +29,7 @@ def export_sweep(sweep_id: str, to: Format, target: Path, out: Console, *, detai
             stored.record.sweep_id, [f"its requests can't be read: {error}"]
         ) from error
     _warn(stored.warnings, out)
-    out.print(Text(f"{count} runs of {stored.record.sweep_id} written to {where}"))
+    out.print(Text(f"{_count(count, 'run')} of {stored.record.sweep_id} written to {where}"))
 
 
 def publish_sweep(sweep_id: str, target: str, out: Console) -> None:
@@ -40,19 +40,23 @@ def publish_sweep(sweep_id: str, target: str, out: Console) -> None:
     count, warnings = publish(SweepFolder(store(), stored.record.sweep_id), target)
     _warn((*stored.warnings, *warnings), out)
     where = f"{target.rstrip('/')}/{stored.record.sweep_id}"
-    out.print(Text(f"{count} tables written to {where}"))
+    out.print(Text(f"{_count(count, 'table')} written to {where}"))
 
 
 def import_paths(
     paths: Sequence[Path], name: str | None, workload: str | None, out: Console
 ) -> None:
     """Take other tools' results into the store and say how to look at them."""
+    if not paths:
+        raise InputError(
+            "import", ["name a file of bench_serving or vLLM, or a folder of its sweep"]
+        )
     runs = read_paths(paths)
     named = name or f"imported-{paths[0].stem}"
     folder = import_runs(store(), runs, named, now=time.time(), workload=workload)
     stored = load_sweep(store(), folder.sweep_id)
-    trials = f"{len(stored.trials)} trials" if len(stored.trials) > 1 else "1 trial"
-    out.print(Text(f"{len(runs)} runs as {trials}: {folder.sweep_id}"))
+    as_trials = f"{_count(len(runs), 'run')} as {_count(len(stored.trials), 'trial')}"
+    out.print(Text(f"{as_trials}: {folder.sweep_id}"))
     for result in stored.trials:
         cells = dict.fromkeys(f"{level.workload}/{level.level}" for level in result.levels)
         out.print(Text(f"  {result.trial.trial_id}  {result.trial.label}: {', '.join(cells)}"))
@@ -67,11 +71,16 @@ def recount_sweep(sweep_id: str, out: Console) -> int:
     _warn((*stored.warnings, *told.warnings), out)
     for line in told.differences:
         out.print(Text(line))
-    out.print(
-        f"{told.runs} runs counted again from {told.requests:,} requests; "
-        f"{len(told.differences) or 'no'} metrics differ"
-    )
+    if told.new:
+        out.print(Text(f"not known when it was measured: {', '.join(told.new)}"))
+    again = f"{_count(told.runs, 'run')} counted again from {_count(told.requests, 'request')}"
+    differ = _count(len(told.differences), "figure") if told.differences else "no figure"
+    out.print(f"{again}; {differ} differ{'s' * (len(told.differences) < 2)}")
     return ExitStatus.NOTHING_FEASIBLE if told.differences else ExitStatus.OK
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}{'s' * (number != 1)}"
 
 
 def _warn(warnings: Sequence[str], out: Console) -> None:

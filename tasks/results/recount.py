@@ -69,11 +69,15 @@ def recount(paths: Sequence[Path], slos: Mapping[str, Slo] | None = None) -> Ite
 
 @dataclass(frozen=True, slots=True)
 class Disagreement:
-    """What a sweep's trial.json files say otherwise than its requests, a line a metric."""
+    """What a sweep's trial.json files say otherwise than its requests, a line a metric.
+
+    `new` names metrics that weren't known when the sweep was measured.
+    """
 
     runs: int
     requests: int
     differences: tuple[str, ...]
+    new: tuple[str, ...]
     warnings: tuple[str, ...]
 
 
@@ -88,7 +92,7 @@ def disagreements(stored: StoredSweep, folder: SweepFolder) -> Disagreement:
     there = [path for path in trials if path.exists()]
     gone = [path for path in trials if path not in there and trials[path].levels]
     warnings = [f"{path}: no such file, its runs are not counted" for path in gone]
-    runs, requests, differences = 0, 0, []
+    runs, requests, differences, new = 0, 0, [], set[str]()
     for found in recount(there, slos):
         if found.fault:
             warnings.append(found.fault)
@@ -98,17 +102,16 @@ def disagreements(stored: StoredSweep, folder: SweepFolder) -> Disagreement:
             if level is not None:
                 name = f"{trials[found.path].trial.label}: {run.workload} {run.level} {run.repeat}"
                 differences += [f"{name}: {line}" for line in _differ(level.metrics, run.metrics)]
+                new |= run.metrics.keys() - level.metrics.keys()
                 runs += 1
                 requests += round(run.metrics["completed"] + run.metrics["failed"])
-    return Disagreement(runs, requests, tuple(differences), tuple(warnings))
+    return Disagreement(runs, requests, tuple(differences), tuple(sorted(new)), tuple(warnings))
 
 
 def _differ(told: Mapping[str, float], counted: Mapping[str, float]) -> Iterator[str]:
     for name, value in counted.items():
         said = told.get(name)
-        if said is None:
-            yield f"{name} was not known, is {value:g}"
-        elif not math.isclose(said, value, rel_tol=1e-6, abs_tol=1e-9):
+        if said is not None and not math.isclose(said, value, rel_tol=1e-6, abs_tol=1e-9):
             yield f"{name} was {said:g}, is {value:g}"
 
 

@@ -8,8 +8,10 @@ import pytest
 from flows.cli import run_command
 from tasks.domain.measurement import LevelResult
 from tasks.load.metrics import compute_metrics
+from tasks.results.folders import SweepFolder
+from tasks.results.records import SweepState
 from tasks.results.saving import save_trial
-from tasks.results.store import create_sweep
+from tasks.results.store import create_sweep, set_state
 from tests.results import factory
 
 RECORDED = Path(__file__).parents[1] / "results" / "data" / "bench-serving-0.5.23.jsonl"
@@ -36,10 +38,10 @@ def _level(**changes: float) -> LevelResult:
 
 def test_out_and_in_again_and_compared(night: str, capsys: pytest.CaptureFixture[str]):
     assert run_command(["export", "latest", "--to", "out.jsonl"]) == 0
-    assert "1 runs" in capsys.readouterr().out
+    assert "1 run of" in capsys.readouterr().out
     assert run_command(["import", "out.jsonl", "--workload", "chat"]) == 0
     said = capsys.readouterr().out
-    assert "1 runs as 1 trial: " in said
+    assert "1 run as 1 trial: " in said
     assert "every run is suspect" in said
     words = ["compare", night, "latest", "--force"]
     assert run_command(words) == 0
@@ -63,7 +65,7 @@ def test_a_foreign_file_is_imported(night: str, capsys: pytest.CaptureFixture[st
 
 def test_a_recount_agrees_or_says_where_not(night: str, capsys: pytest.CaptureFixture[str]):
     assert run_command(["recount", night]) == 0
-    assert "1 runs counted again from 63 requests; no metrics differ" in capsys.readouterr().out
+    assert "1 run counted again from 63 requests; no figure differs" in capsys.readouterr().out
 
     folder = create_sweep(Path("sweeps"), factory.sweep(), now=factory.NIGHT + 60)
     level = _level(mean_ttft_ms=1.0)
@@ -71,7 +73,38 @@ def test_a_recount_agrees_or_says_where_not(night: str, capsys: pytest.CaptureFi
     assert run_command(["recount", folder.sweep_id]) == 1
     said = capsys.readouterr().out
     assert "chat c64 1: mean_ttft_ms was 1, is 200" in said
-    assert "1 metrics differ" in said
+    assert "1 figure differs" in said
+
+
+def test_a_metric_that_is_newer_than_the_sweep_is_no_difference(
+    night: str, capsys: pytest.CaptureFixture[str]
+):
+    folder = create_sweep(Path("sweeps"), factory.sweep(), now=factory.NIGHT + 60)
+    level = _level()
+    known = {name: value for name, value in level.metrics.items() if name != "max_icl_ms"}
+    level = LevelResult("chat", 64, None, 1, known, level.verdict, level.records)
+    save_trial(folder, factory.measured(factory.trial(), levels=(level,)))
+    assert run_command(["recount", folder.sweep_id]) == 0
+    said = capsys.readouterr().out
+    assert "not known when it was measured: max_icl_ms" in said
+    assert "no figure differs" in said
+
+
+def test_nothing_to_import_is_said(night: str, capsys: pytest.CaptureFixture[str]):
+    assert run_command(["import"]) == 2
+    assert capsys.readouterr().err.strip()
+
+
+def test_tables_are_published_once_the_sweep_is_over(
+    night: str, capsys: pytest.CaptureFixture[str]
+):
+    words = ["export", night, "--format", "parquet", "--to", "there"]
+    assert run_command(words) == 2
+    assert "still runs" in capsys.readouterr().err
+    set_state(SweepFolder(Path("sweeps"), night), SweepState.COMPLETED, now=factory.NIGHT + 9)
+    assert run_command(words) == 0
+    assert f"2 tables written to there/{night}" in capsys.readouterr().out
+    assert (Path("there") / night / "summary.parquet").exists()
 
 
 def test_a_recount_names_what_it_cant_read(night: str, capsys: pytest.CaptureFixture[str]):
