@@ -1,20 +1,23 @@
 """How fast a long log is diagnosed in how much memory, and how soon a death is explained.
 
-    python benchmarks/diagnosis.py [--megabytes 200] [--rounds 10] [--host ALIAS]
+    python benchmarks/diagnosis.py [--megabytes 200] [--rounds 10] [--loopback] [--host ALIAS]
 
 The log is that of a busy server, with what kills it at its end, read from a file line by line as
 `sglang-sweep diagnose` does. Then a program that stands in for a server kills itself on this
-machine (and on a host of ~/.ssh/config): from its last word to the diagnosis.
+machine, over SSH (to this machine, or a host of ~/.ssh/config), and as one node of two: from its
+last word to the diagnosis.
 """
 
 import argparse
 import asyncio
+import os
 import resource
 import statistics
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, contextmanager
 from pathlib import Path
 
 from settings.host import Host as HostSettings
@@ -24,11 +27,12 @@ from tasks.failures.diagnosis import diagnose_lines, diagnosis_of
 from tasks.failures.fatal import fatal_line
 from tasks.failures.nodes import blame
 from tasks.hosts.connect import connect
-from tasks.hosts.lock import hold
+from tasks.hosts.lock import hold_all
 from tasks.server.attempt import explain
 from tasks.server.command import CommandLine
-from tasks.server.launch import Node, Patience, end_marked, start
+from tasks.server.launch import Node, Patience, end_launch, mark_of, start
 from tasks.server.readiness import NotReady, await_ready
+from tests.hosts.sshd import Home, Sshd
 
 DOCTOR = Doctor(blame, fatal_line, diagnosis_of)
 BUSY = (
@@ -89,25 +93,67 @@ def time_long_log(megabytes: int) -> None:
     print(f" ({took_s / read_s:.1f} times reading it), {grown / 1024:.0f} MiB more memory")
 
 
-async def death_to_diagnosis(settings: HostSettings, rounds: int, alive_s: float) -> list[float]:
-    """Seconds from the last word of a server that dies to what it died of."""
+WAITS = "import time; print('server_args=ServerArgs()', flush=True); time.sleep(600)"
+
+
+async def death_to_diagnosis(
+    places: Sequence[HostSettings], rounds: int, alive_s: float
+) -> list[float]:
+    """Seconds from the last word of a server that dies to what it died of; its last node does."""
     took: list[float] = []
     patience = Patience(60.0, 60.0, 1.0)
-    async with connect("bench", settings) as host, hold(host, "bench", "token", 60, 0) as held:
+    async with AsyncExitStack() as stack:
+        hosts = [
+            await stack.enter_async_context(connect(f"bench-{number}", settings))
+            for number, settings in enumerate(places)
+        ]
+        holds = await stack.enter_async_context(hold_all(hosts, "bench", "token", 60, 0))
         for _ in range(rounds):
             mark = f"bench-{uuid.uuid4().hex[:8]}/"
-            program = DIES.format(alive_s=alive_s)
-            command = CommandLine((host.transport.python, "-c", program), {})
-            node = Node(held, mark, await host.free_port(), command)
-            launch = await start([node], patience)
+            nodes = []
+            for rank, held in enumerate(holds):
+                dies = rank == len(holds) - 1
+                words = ("-c", DIES.format(alive_s=alive_s) if dies else WAITS)
+                command = CommandLine((held.host.transport.python, *words), {})
+                nodes.append(Node(held, mark_of(mark, rank), 0, command))
+            launch = await start(nodes, patience)
             outcome = await await_ready(launch, patience, fatal_line, Progress("bench"))
             assert isinstance(outcome, NotReady)
-            _, diagnosis = explain(outcome, launch, DOCTOR)
+            guilty, diagnosis = explain(outcome, launch, DOCTOR)
             ended = time.time()
             assert diagnosis.mode == "weights-missing", diagnosis
-            took.append(ended - float(outcome.log.split()[-1]))
-            await end_marked(held, mark, 1.0)
+            took.append(ended - float(guilty.log.split()[-1]))
+            await end_launch(holds, mark, 1.0)
     return took
+
+
+@contextmanager
+def loopback(folder: Path) -> Iterator[str]:
+    """Serve SSH on this machine, for a home of its own; its alias."""
+    home, sshd = Home(folder / "home"), Sshd(folder / "sshd")
+    os.environ["HOME"] = str(home.folder)
+    os.environ.pop("SSH_AUTH_SOCK", None)
+    sshd.let_in(home.key)
+    sshd.start()
+    home.configure("loopback", sshd.port)
+    home.trust(sshd)
+    try:
+        yield "loopback"
+    finally:
+        sshd.kill()
+
+
+def time_deaths(folder: Path, alias: str, rounds: int, alive_s: float) -> None:
+    """Time the deaths here, over SSH, and of the second node of two."""
+    here = HostSettings(run_folder=f"{folder}/here")
+    places = {"here": [here]}
+    if alias:
+        there = HostSettings(address=alias, run_folder=f"{folder}/ssh")
+        places |= {f"over SSH ({alias})": [there], "second of two nodes, over SSH": [here, there]}
+    for place, settings in places.items():
+        took = asyncio.run(death_to_diagnosis(settings, rounds, alive_s))
+        print(f"death to diagnosis, {place}: median {statistics.median(took):.2f} s", end="")
+        print(f", at most {max(took):.2f} s of {len(took)}", flush=True)
 
 
 def main() -> None:
@@ -117,16 +163,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10)
     parser.add_argument("--alive", type=float, default=3.0, help="seconds until the server dies")
     parser.add_argument("--host", help="an alias of ~/.ssh/config, whose clock is ours")
+    parser.add_argument("--loopback", action="store_true", help="over SSH to this machine too")
     asked = parser.parse_args()
     time_long_log(asked.megabytes)
-    with tempfile.TemporaryDirectory() as folder:
-        places = {"here": HostSettings(run_folder=folder)}
-        if asked.host:
-            places[asked.host] = HostSettings(address=asked.host, run_folder=f"{folder}/ssh")
-        for place, settings in places.items():
-            took = asyncio.run(death_to_diagnosis(settings, asked.rounds, asked.alive))
-            print(f"death to diagnosis, {place}: median {statistics.median(took):.2f} s", end="")
-            print(f", at most {max(took):.2f} s of {len(took)}")
+    with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
+        folder = Path(name)
+        alias = stack.enter_context(loopback(folder)) if asked.loopback else asked.host or ""
+        time_deaths(folder, alias, asked.rounds, asked.alive)
 
 
 if __name__ == "__main__":
