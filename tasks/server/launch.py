@@ -137,10 +137,10 @@ async def end_marked(hold: Hold, mark: str, grace_s: float) -> Ended:
     return ended
 
 
-async def log_at(host: Host, folder: str, limit_bytes: int = 256 << 20) -> bytes:
-    """A server's log, up to a bound that only a runaway log reaches."""
+async def log_at(host: Host, folder: str, offset: int = 0, limit_bytes: int = 256 << 20) -> bytes:
+    """A server's log from an offset on, up to a bound that only a runaway log reaches."""
     parts: list[bytes] = []
-    size = 0
+    size = offset
     while size < limit_bytes:
         part = await host.read(f"{folder}/server.log", size, _PART_BYTES)
         parts.append(part)

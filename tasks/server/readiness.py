@@ -140,7 +140,7 @@ async def _look(node: Node, signs: Signs, wait_s: float) -> Watched:
     """How a node is; the exit status is on record only a moment after the end."""
     deadline = time.monotonic() + wait_s + _EXIT_RECORD_S
     while True:
-        watched = await node.host.watch(node.folder, node.mark, signs.log_bytes, node.port, wait_s)
+        watched = await node.host.watch(node.folder, node.mark, len(signs.text), node.port, wait_s)
         ended_unseen = not watched.running and watched.exit_code is None
         if not ended_unseen or time.monotonic() > deadline:
             return watched
@@ -150,7 +150,9 @@ async def _look(node: Node, signs: Signs, wait_s: float) -> Watched:
 async def _not_ready(
     node: Node, rank: int, signs: Signs, watched: Watched, reason: str
 ) -> NotReady:
-    log = (await log_at(node.host, node.folder)).decode(errors="replace")
+    unseen = watched.log_bytes > len(signs.text)
+    rest = await log_at(node.host, node.folder, len(signs.text)) if unseen else b""
+    log = (signs.text + rest).decode(errors="replace")
     stolen = signs.stolen_since is not None
     stalled = watched.running and signs.fatal_since is None and not stolen
     lost = bool(signs.lost) and watched.running

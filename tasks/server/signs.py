@@ -40,16 +40,17 @@ _BUSY_S = 0.02
 class Signs:
     """What has been seen of a launch so far; times on the monotonic clock.
 
-    `life` is the last sign of any kind, `progress` the last that can't be mere spinning. `lost`
-    names a process of the server that ended while the server went on. `company` are the signs of
-    all its nodes: they wait for each other, so that none hangs while another is at work.
+    `life` is the last sign of any kind, `progress` the last that can't be mere spinning. `text` is
+    the log as far as it has been seen. `lost` names a process of the server that ended while the
+    server went on. `company` are the signs of all its nodes: they wait for each other, so that none
+    hangs while another is at work.
     """
 
     log: LogState
     started: float
     life: float
     progress: float
-    log_bytes: int = 0
+    text: bytearray = field(default_factory=bytearray, repr=False)
     cpu_s: float = 0.0
     memory_mib: int | None = None
     memory_asked: float = 0.0
@@ -88,7 +89,7 @@ class Signs:
         """Take in one look at the server."""
         now = time.monotonic()
         self.log, lines = follow(self.log, watched.log)
-        self.log_bytes += len(watched.log)
+        self.text += watched.log
         if self.log.phase is not self.entered[-1][0]:
             self.entered.append((self.log.phase, time.time()))
         building = any(name in COMPILERS for _, name in watched.family)

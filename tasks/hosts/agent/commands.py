@@ -33,6 +33,9 @@ from .supervisor import start, supervise
 NEWS_S = 0.5
 """How long the first new line of a log waits for company."""
 
+RECORD_S = 0.3
+"""How long a server's end waits for its supervisor to record it: another look would cost more."""
+
 
 def hello(_: Json) -> Json:
     """Who and where this is."""
@@ -62,8 +65,12 @@ def watch(request: Json) -> Json:
     process = read_json(os.path.join(folder, "process.json")) or {"pid": 0, "start_ticks": 0}
     log = os.path.join(folder, "server.log")
     await_news(process, log, request["offset"], request["wait_s"])
-    exited = read_json(os.path.join(folder, "exit.json"))
     running = alive(process["pid"], process["start_ticks"])
+    exited = read_json(os.path.join(folder, "exit.json"))
+    began = time.monotonic()
+    while not running and process["pid"] and exited is None and time.monotonic() - began < RECORD_S:
+        time.sleep(0.01)
+        exited = read_json(os.path.join(folder, "exit.json"))
     data = slice_of(log, request["offset"], request["limit"])
     family = marked(request["mark"])
     return {
