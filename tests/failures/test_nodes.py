@@ -47,9 +47,22 @@ def told(ends: Sequence[NodeEnd]) -> tuple[int, str | None]:
             (1, "model-path-missing"),
         ),
         ([NodeEnd(WAITS, None, Phase.DISTRIBUTED, stalled=True)] * 2, (0, "hang-nccl-init")),
+        (
+            [NodeEnd(SERVES, None, Phase.SERVING), NodeEnd(PEER_GONE, -9, Phase.SERVING)],
+            (1, "scheduler-child-died"),
+        ),
         ([NodeEnd(SERVES, 0, Phase.SERVING)], (0, None)),
     ],
-    ids=["second", "first", "silent", "under-load", "earliest", "all-hang", "healthy"],
+    ids=[
+        "second",
+        "first",
+        "silent",
+        "under-load",
+        "earliest",
+        "all-hang",
+        "echo-alone",
+        "healthy",
+    ],
 )
 def test_who_is_to_blame(ends: list[NodeEnd], expected: tuple[int, str | None]):
     assert told(ends) == expected

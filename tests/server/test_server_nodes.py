@@ -25,6 +25,7 @@ from tasks.server.command import CommandLine
 from tasks.server.launch import Launch, Node, Patience, end_launch, log_at, mark_of
 from tasks.server.order import Launched, LaunchOrder
 from tasks.server.readiness import NotReady
+from tasks.server.signs import Signs
 from tasks.server.site import Site
 from tests.hosts.sshd import Home, Sshd
 from tests.ports import first_port
@@ -69,9 +70,9 @@ class Pair:
         return str(self.folders[0] / "host" / "models" / "kimi")
 
     async def family(self) -> list[set[str]]:
-        """The names of the processes of each node."""
+        """The titles of the processes of each node."""
         return [
-            {process.name for process in await hold.host.ours(mark_of(MARK, rank))}
+            {process.command for process in await hold.host.ours(mark_of(MARK, rank))}
             for rank, hold in enumerate(self.holds)
         ]
 
@@ -146,7 +147,9 @@ async def test_it_serves_on_both_and_is_ended_on_both(far_pair: Pair):
     assert meeting in peer.command
     assert meeting != f"127.0.0.1:{launched.launch.port}"
     names = await pair.family()
-    assert {"sglang::schedul"} <= names[0] & names[1]
+    ranks = [{name for name in each if "scheduler_TP" in name} for each in names]
+    assert ranks[0] == {f"sglang::scheduler_TP{rank}" for rank in range(4)}
+    assert ranks[1] == {f"sglang::scheduler_TP{rank}" for rank in range(4, 8)}
     assert all([await hold.host.holders() for hold in pair.holds])
     script = await pair.holds[1].host.read(f"{launched.launch.nodes[1].folder}/cmd.sh")
     assert b"--node-rank 1" in script
@@ -206,3 +209,18 @@ def test_which_node_is_named(outcome: NotReady, expected: tuple[str, str, int]):
     _, diagnosis = explain(outcome, Launch(tuple(nodes), "http://a"), DOCTOR)
     where = diagnosis.explanation.partition(": ")[0]
     assert (diagnosis.mode, where, diagnosis.node) == expected
+
+
+class Look:
+    """What a look at a node that lives and says nothing brings."""
+
+    running = True
+
+
+def test_a_node_that_waits_for_one_at_work_does_not_hang():
+    waiting, working = Signs.of_all(2)
+    waiting.life = waiting.progress = waiting.life - 100
+    patience = Patience(1000, 10, 1)
+    assert waiting.given_up(Look(), patience) is None
+    working.life -= 100
+    assert waiting.given_up(Look(), patience) == "no sign of life for 10 s"
