@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from tasks.domain.configuration import Attempt
 from tasks.domain.diagnosis import Action, Diagnosis, Remedy
 from tasks.domain.facts import Finding, GpuFacts
+from tasks.domain.secret import is_secret
 from tasks.failures.catalogue import BY_NAME
-from tasks.failures.text import plain, regex
+from tasks.failures.text import plain
 
 LAST_LINES = 200
 _WIDTH = 76
@@ -197,14 +198,9 @@ def _spelt(variables: Mapping[str, str], command: Sequence[str]) -> str:
     return _block(" \\\n  ".join(lines), "sh")
 
 
-def _is_secret(name: str) -> bool:
-    """Tell a variable whose value nobody is to read in a page."""
-    return bool(regex(r"(?i)(?:TOKEN|SECRET|PASSWORD|PASSPHRASE|API_?KEY)\b").search(name))
-
-
 def _shell_value(name: str, value: str) -> str:
     """Write a value for a shell; a secret is taken from the reader's own environment."""
-    return f'"${name}"' if _is_secret(name) else shlex.quote(value)
+    return f'"${name}"' if is_secret(name) else shlex.quote(value)
 
 
 def _difference(attempt: Attempt, good_env: Mapping[str, str] | None) -> str:
@@ -213,7 +209,7 @@ def _difference(attempt: Attempt, good_env: Mapping[str, str] | None) -> str:
         return ""
     names = sorted({*attempt.env, *good_env})
     lines = [
-        f"{sign}{name}={'(hidden)' if _is_secret(name) else env[name]}"
+        f"{sign}{name}={'(hidden)' if is_secret(name) else env[name]}"
         for name in names
         for sign, env in (("-", good_env), ("+", attempt.env))
         if name in env and attempt.env.get(name) != good_env.get(name)

@@ -4,6 +4,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 
 from tasks.domain.configuration import Attempt, TrialResult
+from tasks.domain.secret import is_secret
 from tasks.results.attempts import measured_attempt
 
 PORT = 30_000
@@ -46,5 +47,6 @@ def with_port(command: Sequence[str], port: int) -> Iterator[str]:
 
 
 def _assignments(env: Mapping[str, str]) -> Iterator[str]:
+    """Write variables; a secret is taken from the reader's own environment."""
     for name, value in env.items():
-        yield f"{name}={shlex.quote(value)}"
+        yield f'{name}="${name}"' if is_secret(name) else f"{name}={shlex.quote(value)}"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tasks.domain.configuration import PeerCommand
 from tasks.results.command_line import deploy_command
 from tasks.results.records import StoredSweep
 from tasks.results.report_json import report_json
@@ -90,6 +91,17 @@ def test_the_command_has_the_hosts_variables_and_survives_a_shell():
         *words[:-1],
         "--port=30000",
     ]
+
+
+def test_the_command_of_several_hosts_has_each_and_no_secret():
+    wanted = night()[0].trial
+    peer = PeerCommand("b", ("python3", "--port", "31000"), {"B": "2"})
+    launched = replace(
+        attempt(wanted, command=("python3", "--port", "30007"), env={"HF_TOKEN": "hf_x"}),
+        peers=(peer,),
+    )
+    line = deploy_command(measured(wanted, 10, attempts=(launched,)))
+    assert line == 'HF_TOKEN="$HF_TOKEN" python3 --port 30000\n# on b:\nB=2 python3 --port 30000'
 
 
 def test_a_trial_that_never_served_has_no_command():
