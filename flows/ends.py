@@ -13,6 +13,7 @@ from prefect import Flow
 from prefect.client.schemas.objects import FlowRun, State
 from prefect.logging import get_logger
 
+from flows.truth import say_dead
 from settings.application import load
 from settings.host import Host
 from settings.invalid import InvalidSettings
@@ -28,7 +29,9 @@ from tasks.results.store import set_state, sweep_of
 
 async def end_crashed(flow: Flow[Any, Any], flow_run: FlowRun, state: State[Any]) -> None:
     """End the server of a run whose process is gone, free the host, and say so in the store."""
-    await _end(str(flow_run.id), SweepState.CRASHED, state.message or "crashed", unlock=True)
+    reason = state.message or "crashed"
+    await _end(str(flow_run.id), SweepState.CRASHED, reason, unlock=True)
+    await say_dead(str(flow_run.id), reason)
 
 
 async def end_cancelled(flow: Flow[Any, Any], flow_run: FlowRun, state: State[Any]) -> None:

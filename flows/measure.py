@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from flows.course import Course
-from flows.outcome import outcome_of
+from flows.outcome import Drawn, outcome_of
 from flows.unbroken import unbroken
 from settings.sweep import Canary
 from settings.workload import Workload
@@ -33,30 +33,44 @@ from tasks.results.judgement import judged
 from tasks.results.saving import save_gpu
 from tasks.server.attempt import LOG_TAIL, placed, undiagnosed
 from tasks.server.canary import CanaryReport
-from tasks.server.death import Serving, serving
+from tasks.server.death import Serving
 from tasks.server.launch import Launch
 from tasks.server.order import LaunchOrder
 from tasks.server.task import check_answers, tell_death
 
 
-async def measure(
-    now: Course, result: TrialResult, order: LaunchOrder, launch: Launch, page: Page
-) -> TrialResult:
+@dataclass(frozen=True, slots=True)
+class Served:
+    """A server that came up, and how its death would be told."""
+
+    now: Course
+    order: LaunchOrder
+    serving: Serving
+    page: Page
+    drawn: Drawn
+
+    @property
+    def launch(self) -> Launch:
+        """What was started."""
+        return self.serving.launch
+
+
+async def measure(served: Served, result: TrialResult) -> TrialResult:
     """Check and load a server; the result says what came of it.
 
     A server that dies under load, or after it, gives its attempt a diagnosis, as a launch that
     failed has. The canary asks before any load and again after the heaviest.
     """
+    now, order = served.now, served.order
     remedies = tuple(remedy for remedy in order.remedies if remedy.changes_server)
     result = replace(result, fingerprint=order.stack.fingerprint, remedies=remedies)
-    served = _Served(now, order, await serving(launch), page)
     # The requests' times are on the clock of the machine that sends them.
     clock = None if _place(now) == "worker" else now.site.host
     # Begun before the canary: while a level is measured no process of ours starts there.
     async with AsyncExitStack() as stack:
         each = [
             await stack.enter_async_context(sampling(node.hold, f"{node.mark}gpu/", clock=clock))
-            for node in launch.nodes
+            for node in served.launch.nodes
         ]
         driven = await _driven(served, result)
     samples = numbered_through(each)
@@ -70,23 +84,8 @@ async def measure(
     return judged(replace(result, levels=levels, repeats_done=order.repeat))
 
 
-@dataclass(frozen=True, slots=True)
-class _Served:
-    """A server that came up, and how its death would be told."""
-
-    now: Course
-    order: LaunchOrder
-    serving: Serving
-    page: Page
-
-    @property
-    def launch(self) -> Launch:
-        """What was started."""
-        return self.serving.launch
-
-
 async def _refused(
-    served: _Served, result: TrialResult, found: CanaryReport, when: str = ""
+    served: Served, result: TrialResult, found: CanaryReport, when: str = ""
 ) -> TrialResult:
     """Give up a server that answers wrongly, or explain its death if that is why."""
     if (died := await _death(served, result)) is not None:
@@ -95,7 +94,7 @@ async def _refused(
 
 
 async def _driven(
-    served: _Served, result: TrialResult
+    served: Served, result: TrialResult
 ) -> TrialResult | tuple[TrialResult, list[LevelResult]]:
     """The result with the canary's answers, and the levels; or what became of the trial instead."""
     canary = served.now.sweep.canary
@@ -108,7 +107,7 @@ async def _driven(
     return levels if isinstance(levels, TrialResult) else (result, levels)
 
 
-async def _levels(served: _Served, result: TrialResult) -> TrialResult | list[LevelResult]:
+async def _levels(served: Served, result: TrialResult) -> TrialResult | list[LevelResult]:
     """Drive every level of every workload, the heaviest with a canary after it.
 
     What became of the trial if the server dies of it, or answers wrongly after it.
@@ -140,21 +139,28 @@ def _weight(workload: Workload, level: Level) -> float:
     return tokens * (level.concurrency or level.request_rate or 0)
 
 
-async def _asked(served: _Served, result: TrialResult, canary: Canary) -> CanaryReport:
+async def _asked(served: Served, result: TrialResult, canary: Canary) -> CanaryReport:
     """Put the canary's prompts to the server."""
     now, order, launch = served.now, served.order, served.launch
     report(replace(order.what, phase="canary"))
     reference = None if result.trial.baseline else now.reference
 
     async def ask() -> CanaryReport:
-        run = check_answers(order.label, launch.base_url, canary, reference, return_state=True)
-        return await outcome_of(run, CanaryReport)
+        run = check_answers(
+            order.label,
+            launch.base_url,
+            canary,
+            reference,
+            return_state=True,
+            wait_for=served.drawn,
+        )
+        return await outcome_of(run, CanaryReport, served.drawn)
 
     with now.busy("canary"):
         return await unbroken(now.site.host, ask)
 
 
-async def _loaded(served: _Served, workload: Workload, level: Level) -> LevelResult:
+async def _loaded(served: Served, workload: Workload, level: Level) -> LevelResult:
     """Drive one level; the seed is the level's, so that every trial does the same work.
 
     A level that went through a tunnel which broke is driven again, and only then counts.
@@ -167,7 +173,7 @@ async def _loaded(served: _Served, workload: Workload, level: Level) -> LevelRes
     size = await _vocabulary(host, order.configuration.model_path)
 
     async def drive() -> LevelResult:
-        return await drive_load(
+        run = drive_load(
             order.label,
             Target(launch.base_url, vocab_size=size),
             workload,
@@ -178,7 +184,10 @@ async def _loaded(served: _Served, workload: Workload, level: Level) -> LevelRes
             served.serving.alive,
             now.site.patience.stall_s,
             capture if place == "worker" else _beside(now, launch),
+            return_state=True,
+            wait_for=served.drawn,
         )
+        return await outcome_of(run, LevelResult, served.drawn)
 
     if workload.engine != "native":
         return await _cross_checked(served, workload, level, seed)
@@ -191,7 +200,7 @@ async def _loaded(served: _Served, workload: Workload, level: Level) -> LevelRes
 
 
 async def _cross_checked(
-    served: _Served, workload: Workload, level: Level, seed: int
+    served: Served, workload: Workload, level: Level, seed: int
 ) -> LevelResult:
     """Have the client of the server's own software stack drive a level, beside the server."""
     now, order, launch = served.now, served.order, served.launch
@@ -253,12 +262,12 @@ def _hang(level: LevelResult) -> str | None:
     return next((r for r in level.verdict.reasons if r.startswith("server hung")), None)
 
 
-async def _stuck(served: _Served, result: TrialResult, reason: str) -> TrialResult:
+async def _stuck(served: Served, result: TrialResult, reason: str) -> TrialResult:
     """Explain a server that lives but says nothing any more: it is not waited on level by level."""
     return await _told(served, result, await served.serving.standstill(), reason)
 
 
-async def _death(served: _Served, result: TrialResult) -> TrialResult | None:
+async def _death(served: Served, result: TrialResult) -> TrialResult | None:
     """Explain a server that served and then was gone; None while it lives, and all its workers."""
     ends = await served.serving.ends(served.now.site.patience.certain_s)
     if ends is None:
@@ -269,7 +278,7 @@ async def _death(served: _Served, result: TrialResult) -> TrialResult | None:
 
 
 async def _told(
-    served: _Served, result: TrialResult, ends: Sequence[NodeEnd], reason: str
+    served: Served, result: TrialResult, ends: Sequence[NodeEnd], reason: str
 ) -> TrialResult:
     """Put the death of a server that had served into its attempt, and before a person."""
     rank, diagnosis = blame(ends)

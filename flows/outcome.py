@@ -8,14 +8,21 @@ from prefect.client.schemas.objects import State
 
 _T = TypeVar("_T")
 
+Drawn = list[State[Any]]
+"""The task before, on which the next one is said to wait: Prefect's graph has an arrow there."""
 
-async def outcome_of(run: object, kind: type[_T]) -> _T:
+
+async def outcome_of(run: object, kind: type[_T], drawn: Drawn | None = None) -> _T:
     """Await a task run that was asked for its state, and give the state's data.
 
     An expected failure (`LaunchFailed: …`, `Incorrect`) carries data too; an exception is raised
-    as it was.
+    as it was. With `drawn`, the task that waits for it next is drawn behind this one.
     """
-    return await data_of(await cast("Awaitable[State[Any]]", run), kind)
+    state = await cast("Awaitable[State[Any]]", run)
+    # Prefect doesn't start what waits for a failure.
+    if drawn is not None and state.is_completed():
+        drawn[:] = [state]
+    return await data_of(state, kind)
 
 
 async def data_of(state: State[Any], kind: type[_T]) -> _T:

@@ -6,16 +6,14 @@ import pwd
 import socket
 import time
 import uuid
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from itertools import product
 from pathlib import Path
-from typing import cast
 from uuid import UUID
 
 from prefect import flow, get_run_logger
 from prefect.artifacts import (
-    acreate_link_artifact,
     acreate_progress_artifact,
     aupdate_progress_artifact,
 )
@@ -34,9 +32,11 @@ from flows.opening import is_due, open_results, requested
 from flows.outcome import data_of, outcome_of
 from flows.telling import log_messages
 from flows.trial import trial
+from flows.truth import say_alive, say_dead
 from settings.application import Settings, load
 from settings.invalid import InvalidSettings
 from settings.nodes import at_same_place, hosts_of
+from settings.quantities import show_duration
 from settings.sweep import Sweep
 from tasks.domain.configuration import Trial, TrialResult, TrialVerdict
 from tasks.domain.errors import HostError, HostLocked, InputError, StackUnfit, SweepError
@@ -48,12 +48,12 @@ from tasks.hosts.connect import connect
 from tasks.hosts.host import Host
 from tasks.hosts.lock import Hold, hold_all
 from tasks.results.alerts import unfit
-from tasks.results.conclusion import NEEDS_PERSON, WRONG_INPUT, Conclusion
+from tasks.results.conclusion import NEEDS_PERSON, WRONG_INPUT
 from tasks.results.folders import SweepFolder
 from tasks.results.records import SweepState
 from tasks.results.saving import save_unlaunched
 from tasks.results.store import note_killed, record_stack, set_flow_run, set_state
-from tasks.results.task import write_report
+from tasks.results.task import Reported, write_report
 from tasks.search.grid import rounds
 from tasks.server.launch import Patience, end_marked
 from tasks.server.site import Site
@@ -108,6 +108,7 @@ async def run_on_host(settings: Settings, asked: Sweep, resume: str | None = Non
         if not isinstance(error, HostLocked):
             tell(unfit(asked.name, asked.host, str(error)))
     await until_api_answers()
+    await say_alive()
     return state
 
 
@@ -124,8 +125,10 @@ async def _held(settings: Settings, asked: Sweep, resume: str | None) -> State[s
         taken = hold_all(hosts, _owner(asked), token, settings.lease, wait_for(settings))
         holds = await stack.enter_async_context(taken)
         for killed in note_killed(store, asked.host, now=time.time()):
-            text = f"[yellow]{killed} was killed[/]; sglang-sweep run --resume {killed} goes on"
+            way_on = f"sglang-sweep run --resume {killed.sweep_id} goes on"
+            text = f"[yellow]{killed.sweep_id} was killed[/]; {way_on}"
             report(Progress("sweep", message=text))
+            await say_dead(killed.flow_run, killed.reason)
         folder, results = open_results(store, asked, resume)
         set_flow_run(folder, token)
         report(Progress("sweep", message=f"sweep [bold]{folder.sweep_id}[/] on {_named(hosts)}"))
@@ -182,12 +185,9 @@ async def _recorded(
         raise
     report(Progress("report"))
     reported = await write_report(folder)
-    path = folder.report.resolve()
-    link = acreate_link_artifact(key="report", link=path.as_uri(), description=f"{path}")
-    await if_possible(cast("Awaitable[UUID]", link))
     for alert in reported.alerts:
         tell(alert)
-    return _as_state(reported.conclusion, folder.sweep_id)
+    return _as_state(reported, folder.sweep_id)
 
 
 async def _measured(
@@ -210,7 +210,9 @@ async def _measured(
 
 async def _rounds(now: Course) -> None:
     """Measure round after round, until all is measured or the host needs a person."""
-    bar = await if_possible(acreate_progress_artifact(progress=0.0, key="sweep-progress"))
+    bar = await if_possible(
+        acreate_progress_artifact(progress=0.0, key="sweep-progress", description=_stand(now))
+    )
     trials = [result.trial for result in now.results.values()]
     for number, (repeat, each) in enumerate(rounds(trials, now.sweep.search.repeats)):
         now.done = number
@@ -224,9 +226,18 @@ async def _rounds(now: Course) -> None:
             now.measured_s.append(time.monotonic() - started)
             if verdict == TrialVerdict.STOPPED:
                 return
+        now.done = number + 1
+        await say_alive()
         if bar is not None:
-            share = 100.0 * (number + 1) / now.rounds
-            await if_possible(aupdate_progress_artifact(bar, progress=share))
+            share = 100.0 * now.done / now.rounds
+            told = aupdate_progress_artifact(bar, progress=share, description=_stand(now))
+            await if_possible(told)
+
+
+def _stand(now: Course) -> str:
+    """How far a sweep is, and how long it should take yet."""
+    left = f", about {show_duration(now.eta_s)} left" if now.eta_s else ""
+    return f"{now.sweep.name} on {now.site.host.name}: {now.done} of {now.rounds} done{left}"
 
 
 async def _trial(now: Course, each: Trial, repeat: int) -> str:
@@ -278,7 +289,10 @@ async def _persisted(hosts: Sequence[Host], asked: Sweep, stacks: tuple[StackRep
             report(Progress("validate", message=f"environment written into {escape(where)}"))
 
 
-def _as_state(conclusion: Conclusion, sweep_id: str) -> State[str]:
-    """The flow's final state: its name and message say how the sweep ended."""
+def _as_state(reported: Reported, sweep_id: str) -> State[str]:
+    """The flow's final state: its name and message say how the sweep ended, and what is best."""
+    conclusion = reported.conclusion
     make = Completed if conclusion.good else Failed
-    return make(name=conclusion.name, message=conclusion.message, data=sweep_id)
+    told = (reported.decision, conclusion.message)
+    message = "; ".join(told) if conclusion.good else conclusion.message
+    return make(name=conclusion.name, message=message, data=sweep_id)

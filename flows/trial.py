@@ -11,8 +11,8 @@ from rich.markup import escape
 
 from flows.course import Course, course
 from flows.deciding import Decision, follows, moves
-from flows.measure import measure
-from flows.outcome import outcome_of, to_the_end
+from flows.measure import Served, measure
+from flows.outcome import Drawn, outcome_of, to_the_end
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
 from tasks.domain.diagnosis import Doctor, Remedy
 from tasks.domain.errors import LeaseExpired, SweepError
@@ -43,7 +43,7 @@ _MEETING = f"--{NODE_ADDRESS.replace('_', '-')}"
 DOCTOR = Doctor(blame, fatal_line, diagnosis_of)
 
 
-@flow(name="trial", flow_run_name="trial {label} repeat={repeat}")
+@flow(name="trial", flow_run_name="{label} repeat={repeat}")
 async def trial(label: str, trial_id: str, repeat: int) -> State[str]:
     """Measure one configuration on one launch, after as many attempts as it takes.
 
@@ -177,11 +177,13 @@ def _lost_ports(result: TrialResult) -> Iterator[int]:
 
 async def _attempted(now: Course, result: TrialResult, decision: Decision) -> TrialResult:
     """Make one attempt and take in what came of it; the server is gone afterwards in any case."""
-    order = decision.order
-    cleaned = await _cleaned(now, order)
+    order, drawn = decision.order, Drawn()
+    cleaned = await _cleaned(now, order, drawn)
     try:
-        run = launch_server(order, now.site, DOCTOR, decision.page, return_state=True)
-        launched = await outcome_of(run, Launched)
+        run = launch_server(
+            order, now.site, DOCTOR, decision.page, return_state=True, wait_for=drawn
+        )
+        launched = await outcome_of(run, Launched, drawn)
         attempt = replace(
             launched.attempt,
             ended=tuple(kill.record() for each in cleaned for kill in each.ended),
@@ -189,7 +191,8 @@ async def _attempted(now: Course, result: TrialResult, decision: Decision) -> Tr
         )
         result = replace(result, attempts=(*result.attempts, attempt))
         if launched.attempt.diagnosis is None:
-            result = await measure(now, result, order, launched.launch, decision.page)
+            served = Served(now, order, await serving(launched.launch), decision.page, drawn)
+            result = await measure(served, result)
     finally:
         now.results[result.trial.trial_id] = result
         with now.busy("stop"):
@@ -204,7 +207,7 @@ def _ended_before(cleaned: Cleaned) -> str:
     return f"[yellow]![/] ended to free the GPUs: {escape(named)}"
 
 
-async def _cleaned(now: Course, order: LaunchOrder) -> list[Cleaned]:
+async def _cleaned(now: Course, order: LaunchOrder, drawn: Drawn) -> list[Cleaned]:
     """Free the GPUs of every host that the server needs.
 
     What dead servers left is taken away too, where a remedy asks for it.
@@ -214,7 +217,10 @@ async def _cleaned(now: Course, order: LaunchOrder) -> list[Cleaned]:
     grace_s = now.sweep.timeouts.stop_grace
     now.spells.clear()
     with now.busy("clean"):
-        each = await together(clean_gpus(host, grace_s) for host in hosts)
+        each = await together(
+            outcome_of(clean_gpus(host, grace_s, return_state=True), Cleaned, drawn)
+            for host in hosts
+        )
     for cleaned in each:
         if cleaned.ended:
             report(replace(order.what, phase="clean", message=_ended_before(cleaned)))

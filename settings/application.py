@@ -53,8 +53,9 @@ class Settings(BaseSettings):
     hosts: dict[str, Host] = Field(default_factory=dict)
     """The machines with GPUs by name; `local` is always there."""
 
-    lease: Duration = 300.0
-    """A server ends itself when nobody has renewed its lease for so long."""
+    lease: Duration = 60.0
+    """A server ends itself when nobody has renewed its lease for so long: whatever happens to us,
+    the host is free again soon after. A connection that breaks is given up sooner."""
 
     lock_wait: Duration | None = None
     """How long to wait for a host that another sweep holds.

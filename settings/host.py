@@ -19,8 +19,9 @@ class Host(Strict):
     connect_timeout: Duration = 10.0
     """How long one attempt to log in over SSH may take."""
 
-    reconnect_patience: Duration = 120.0
-    """How long a broken connection is mended before the work that needs it fails."""
+    reconnect_patience: Duration = 45.0
+    """How long a broken connection is mended before the work that needs it fails; below `lease`,
+    which ends the server."""
 
     tunnel: bool = True
     """Reach the servers of an SSH host through the connection; false: straight at their address."""

@@ -54,10 +54,10 @@ class Server(Strict):
     """Folder on the host, or a hub name."""
 
     args: Args = Field(default_factory=dict)
-    """Launch flags, underscored: {tp: 8, trust_remote_code: true}; false leaves a flag out."""
+    """Launch flags, underscored: {"tp": 8, "trust_remote_code": true}; false leaves a flag out."""
 
     env: Env = Field(default_factory=dict)
-    """Environment variables of the server."""
+    """Environment variables of the server: {"NCCL_PROTO": "LL"}."""
 
     @field_validator("args")
     @classmethod
@@ -151,13 +151,14 @@ class Sweep(Strict):
     """What every trial's server has in common."""
 
     axes: dict[str, list[Scalar]] = Field(default_factory=dict)
-    """What varies: cuda_graph_max_bs, nccl_channels, speculative_steps, stack, args.*, env.*."""
+    """What varies: cuda_graph_max_bs, nccl_channels, speculative_steps, stack, args.*, env.*, each
+    with its values: {"cuda_graph_max_bs": [128, 256]}."""
 
     speculative: Speculative = Field(default_factory=Speculative)
     """How speculative_steps above 0 is spelt out in flags."""
 
     exclude: list[dict[str, Scalar]] = Field(default_factory=list)
-    """Combinations not to try."""
+    """Combinations not to try: {"cuda_graph_max_bs": 256, "speculative_steps": 5}."""
 
     workloads: list[Workload] = Field(min_length=1)
     """The loads under which every configuration is measured."""

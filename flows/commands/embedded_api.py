@@ -23,6 +23,20 @@ from tasks.domain.errors import SweepError
 
 PR_SET_PDEATHSIG = 1
 _START_S = 90.0
+_ONLY_KEEPS_BOOKS = {
+    f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false"
+    for service in (
+        "SCHEDULER",
+        "LATE_RUNS",
+        "FOREMAN",
+        "PAUSE_EXPIRATIONS",
+        "CANCELLATION_CLEANUP",
+        "TRIGGERS",
+        "EVENT_LOGGER",
+    )
+}
+"""A server of ours records runs for whoever looks later; it begins and judges none."""
+
 _QUIET = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -60,7 +74,7 @@ async def prefect_api(home: str | None = None) -> AsyncIterator[str]:
         _read_settings_anew()
         yield url
     finally:
-        await asyncio.shield(_flush_logs())
+        await asyncio.shield(_flush())
         _end(server)
 
 
@@ -71,14 +85,16 @@ def _read_settings_anew() -> None:
     refresh_global_settings_context()
 
 
-async def _flush_logs() -> None:
-    """Send what Prefect still has to log, lest it complain of an API that has gone."""
+async def _flush() -> None:
+    """Send what Prefect still has to say: task runs are kept by their events."""
     if "prefect.flows" not in sys.modules:
         return
+    from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogHandler
 
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(APILogHandler.aflush(), 5.0)
+        await asyncio.wait_for(asyncio.to_thread(EventsWorker.drain_all, 5.0), 6.0)
 
 
 def _configured() -> str | None:
@@ -109,10 +125,15 @@ def _free_port() -> int:
 
 
 def _start(port: int, url: str) -> "subprocess.Popen[bytes]":
-    command = [sys.executable, "-m", "prefect", "server", "start", "--no-services"]
+    command = [sys.executable, "-m", "prefect", "server", "start"]
     return subprocess.Popen(
         [*command, "--host", "127.0.0.1", "--port", str(port)],
-        env={**os.environ, "PREFECT_UI_API_URL": url, "PREFECT_API_URL": ""},
+        env={
+            **os.environ,
+            **_ONLY_KEEPS_BOOKS,
+            "PREFECT_UI_API_URL": url,
+            "PREFECT_API_URL": "",
+        },
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,

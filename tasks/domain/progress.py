@@ -13,7 +13,8 @@ from dataclasses import dataclass
 class Progress:
     """Where a sweep stands; None where it doesn't apply, times in seconds.
 
-    `message` is a line that stays, in Rich's markup: text that isn't ours is escaped in it.
+    `message` is a line that stays, in Rich's markup: text that isn't ours is escaped in it. `log`
+    is what the server's log has gained.
     """
 
     phase: str
@@ -26,6 +27,7 @@ class Progress:
     tokens_per_s: float | None = None
     eta_s: float | None = None
     message: str | None = None
+    log: str = ""
 
 
 Listener = Callable[[Progress], None]

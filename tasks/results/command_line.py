@@ -17,6 +17,19 @@ def deploy_command(result: TrialResult) -> str | None:
     return None if attempt is None else attempt_command(attempt)
 
 
+def deploy_lines(result: TrialResult) -> str | None:
+    """Build the same over several lines: a variable or a flag each."""
+    attempt = measured_attempt(result)
+    if attempt is None:
+        return None
+    lines = [[assignment] for assignment in _assignments(attempt.env)]
+    for number, word in enumerate(with_port(attempt.command, PORT)):
+        if number == 0 or word.startswith("--"):
+            lines.append([])
+        lines[-1].append(word)
+    return " \\\n  ".join(" ".join(line) for line in lines)
+
+
 def attempt_command(attempt: Attempt) -> str:
     """Build the line of one launch: the variables that it had, then the command.
 

@@ -15,6 +15,24 @@ NOTHING_FEASIBLE = "NothingFeasible"
 REGRESSION = "Regression"
 NEEDS_PERSON = "HostNeedsPerson"
 WRONG_INPUT = "WrongInput"
+REQUESTS_FAILED = "RequestsFailed"
+INVALID = "Invalid"
+
+ENDS = (
+    COMPLETED,
+    WITH_FAILURES,
+    NOTHING_FEASIBLE,
+    REGRESSION,
+    NEEDS_PERSON,
+    WRONG_INPUT,
+    REQUESTS_FAILED,
+    INVALID,
+    "Failed",
+    "Crashed",
+    "Cancelled",
+    "TimedOut",
+)
+"""The names of all states in which a flow run of ours may end."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,8 +83,8 @@ def sweep_of(store: Path, flow_run: str) -> SweepRecord | None:
     return next((record for record in found if record.flow_run == flow_run), None)
 
 
-def note_killed(store: Path, host: str, *, now: float) -> list[str]:
-    """Note that sweeps of a host were killed which never said how they ended; names them.
+def note_killed(store: Path, host: str, *, now: float) -> list[SweepRecord]:
+    """Note that sweeps of a host were killed which never said how they ended; gives them.
 
     Only for whoever holds the host's lock: nobody else can be running there.
     """
@@ -93,10 +93,10 @@ def note_killed(store: Path, host: str, *, now: float) -> list[str]:
         for record in _sweeps_holding(store, SweepState.RUNNING.value)
         if record.state is SweepState.RUNNING and record.sweep.host == host
     ]
+    reason = "killed: it never said how it ended"
     for record in left:
-        reason = "killed: it never said how it ended"
         set_state(SweepFolder(store, record.sweep_id), SweepState.CRASHED, now=now, reason=reason)
-    return [record.sweep_id for record in left]
+    return [replace(record, reason=reason) for record in left]
 
 
 def record_stack(folder: SweepFolder, report: StackReport, *, now: float) -> None:

@@ -5,12 +5,16 @@ import time
 from dataclasses import dataclass, replace
 
 from prefect import task
-from prefect.artifacts import acreate_image_artifact, acreate_table_artifact
+from prefect.artifacts import (
+    acreate_image_artifact,
+    acreate_markdown_artifact,
+    acreate_table_artifact,
+)
 from prefect.cache_policies import NO_CACHE
 
 from tasks.domain.configuration import TrialResult
 from tasks.domain.telling import if_possible
-from tasks.results.alerts import Alert, alerts
+from tasks.results.alerts import Alert, alerts, decision_text
 from tasks.results.conclusion import Conclusion, conclude
 from tasks.results.folders import SweepFolder
 from tasks.results.page import write_page
@@ -19,14 +23,16 @@ from tasks.results.regression import Standing, standing
 from tasks.results.saving import save_trial
 from tasks.results.spending import hours_of
 from tasks.results.store import load_sweep, load_sweep_record, set_state
+from tasks.results.story import story
 from tasks.results.view import View, view
 
 
 @dataclass(frozen=True, slots=True)
 class Reported:
-    """How a sweep ended, and what is to be told of it."""
+    """How a sweep ended, what is best in a line, and what is to be told of it."""
 
     conclusion: Conclusion
+    decision: str
     alerts: tuple[Alert, ...]
 
 
@@ -48,8 +54,13 @@ async def write_report(folder: SweepFolder) -> Reported:
     ended = replace(page.stored, record=load_sweep_record(folder))
     page = replace(page, stored=ended, hours=hours_of(ended))
     await asyncio.to_thread(write_page, page, folder, among)
+    report, decision = str(folder.report.resolve()), decision_text(page.selection)
+    told = acreate_markdown_artifact(
+        markdown=story(page, conclusion, report), key="report", description=decision
+    )
+    await if_possible(told)
     await _show(page, conclusion)
-    return Reported(conclusion, alerts(page, conclusion, str(folder.report.resolve())))
+    return Reported(conclusion, decision, alerts(page, conclusion, report))
 
 
 def _read(folder: SweepFolder) -> tuple[View, Standing]:

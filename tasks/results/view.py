@@ -49,6 +49,7 @@ class TrialRow:
 class FailureRow:
     """One failed launch: cause, evidence, cure, command."""
 
+    trial_id: str
     label: str
     attempt: Attempt
     mode: str
@@ -250,6 +251,7 @@ def _failures(ordered: Sequence[TrialResult]) -> Iterator[FailureRow]:
 def _failure(result: TrialResult, attempt: Attempt, diagnosis: Diagnosis) -> FailureRow:
     cure = cured_by(result, attempt)
     return FailureRow(
+        trial_id=result.trial.trial_id,
         label=result.trial.label,
         attempt=attempt,
         mode=diagnosis.mode,

@@ -111,7 +111,7 @@ async def _await_node(watch: _Watch, rank: int) -> Ready | NotReady:
         signs.take_in(watched, watch.is_fatal)
         await signs.feel_memory(node.host, patience)
         if rank == 0:
-            _tell(signs, watch.what, watch.expected_s)
+            _tell(signs, watch.what, watch.expected_s, watched.log)
         if watched.ended_by == "lease":
             raise LeaseExpired(node.host.name, f"{node.folder}: nobody renewed the server's lease")
         reason = signs.given_up(watched, patience)
@@ -169,7 +169,7 @@ async def _not_ready(
     )
 
 
-def _tell(signs: Signs, what: Progress, expected_s: float | None) -> None:
+def _tell(signs: Signs, what: Progress, expected_s: float | None, gained: bytes) -> None:
     """Say how far the launch is, and how long it should take yet."""
     detail = signs.log.detail or signs.log.phase.value.replace("_", " ")
     left_s = (expected_s or 0.0) - (time.monotonic() - signs.started)
@@ -184,6 +184,7 @@ def _tell(signs: Signs, what: Progress, expected_s: float | None) -> None:
             attempt=what.attempt,
             detail=detail,
             fraction=signs.log.fraction,
+            log=gained.decode(errors="replace"),
         )
     )
 

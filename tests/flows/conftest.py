@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import orjson
 import pytest
 from ruamel.yaml import YAML
 
+from tests.flows.nightly import PREFECT, WORKER_ENVIRONMENT, Nightly
 from tests.ports import first_port, free_port
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -189,3 +190,45 @@ def make_bed(tmp_path: Path, prefect_api: dict[str, str]):
         return Bed(tmp_path, environment)
 
     return make
+
+
+@pytest.fixture
+def start_worker() -> Iterator[Callable[[Bed], None]]:
+    """Start one more worker that takes a bed's deployed runs."""
+    workers: list[subprocess.Popen[bytes]] = []
+
+    def start(bed: Bed) -> None:
+        worker = subprocess.Popen(
+            [PREFECT, "worker", "start", "--pool", "gpu-hosts"],
+            env={**bed.environment, **WORKER_ENVIRONMENT},
+            cwd=bed.folder,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        workers.append(worker)
+
+    yield start
+    for worker in workers:
+        os.killpg(worker.pid, signal.SIGTERM)
+        worker.wait(60)
+
+
+@pytest.fixture
+def make_nightly(make_bed, start_worker) -> Callable[[str], Nightly]:
+    """Make a bed that behaves as a scenario says, and a worker that runs its sweeps."""
+
+    def make(scenario: str = "") -> Nightly:
+        made = Nightly(make_bed(scenario))
+        made.bed.run("setup")
+        made.call("--no-prompt", "deploy", "--all")
+        start_worker(made.bed)
+        return made
+
+    return make
+
+
+@pytest.fixture
+def nightly(make_nightly) -> Nightly:
+    """A healthy host, and a worker that runs its sweeps."""
+    return make_nightly()

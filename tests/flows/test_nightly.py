@@ -7,127 +7,61 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 
 import httpx
 import pytest
 
 from flows.api import shown_or_bare
+from tests.flows.nightly import Nightly, until
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(300)]
 
-PREFECT = str(Path(sys.executable).parent / "prefect")
-PROJECT = Path(__file__).resolve().parents[2]
-WORKER_ENVIRONMENT = {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_RUNNER_POLL_FREQUENCY": "1"}
 
-
-def until(condition, timeout_s: float = 90.0):
-    deadline = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.2)
-    return found
-
-
-class Nightly:
-    """A bed whose sweeps a worker runs."""
-
-    def __init__(self, bed) -> None:
-        self.bed = bed
-        self.api = bed.environment["PREFECT_API_URL"]
-
-    def call(self, *words: str) -> str:
-        done = subprocess.run(
-            [PREFECT, *words],
-            env=self.bed.environment,
-            cwd=PROJECT,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def read(self, path: str) -> dict:
-        return httpx.get(f"{self.api}/{path}", timeout=60).raise_for_status().json()
-
-    def post(self, path: str, content: dict) -> list | dict:
-        return httpx.post(f"{self.api}/{path}", json=content, timeout=60).raise_for_status().json()
-
-    def start(self, **parameters: object) -> str:
-        """Start the ad hoc deployment; the flow run's id."""
-        deployment = self.read("deployments/name/sweep/sweep")["id"]
-        run = self.post(f"deployments/{deployment}/create_flow_run", {"parameters": parameters})
-        return run["id"]
-
-    def state(self, run: str) -> str:
-        return self.read(f"flow_runs/{run}")["state"]["name"]
-
-    def ended(self, run: str) -> str:
-        """The name of a run's final state."""
-        final = ("COMPLETED", "FAILED", "CRASHED", "CANCELLED")
-        until(lambda: self.read(f"flow_runs/{run}")["state_type"] in final, 200)
-        return self.state(run)
-
-    def process_of(self, run: str) -> int:
-        """The process that runs a flow run."""
-        wanted = f"PREFECT__FLOW_RUN_ID={run}".encode()
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and wanted in (entry / "environ").read_bytes().split(b"\0"):
-                    return int(entry.name)
-            except OSError:
-                continue
-        raise AssertionError(f"no process runs {run}")
-
-    def stored(self) -> dict:
-        """The newest sweep's record."""
-        newest = max(self.bed.store.glob("*/sweep.json"))
-        return json.loads(newest.read_text())
-
-
-@pytest.fixture
-def nightly(make_bed) -> Iterator[Nightly]:
-    made = Nightly(make_bed())
-    made.bed.run("setup")
-    made.call("--no-prompt", "deploy", "--all")
-    worker = subprocess.Popen(
-        [PREFECT, "worker", "start", "--pool", "gpu-hosts"],
-        env={**made.bed.environment, **WORKER_ENVIRONMENT},
-        cwd=made.bed.folder,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield made
-    finally:
-        os.killpg(worker.pid, signal.SIGTERM)
-        worker.wait(60)
-
-
-def test_two_deployed_sweeps_of_one_host_queue_up_and_tell_how_they_ended(nightly: Nightly) -> None:
+def test_two_deployments_two_workers_and_a_person_never_meet_on_a_host(
+    nightly: Nightly, start_worker
+) -> None:
     bed = nightly.bed
-    first = nightly.start(sweep=str(bed.sweep(name="first")))
-    content = bed.sweep(name="second").read_text()
-    second_file = bed.folder / "second.yaml"
-    second_file.write_text(content)
-    second = nightly.start(sweep=str(second_file))
-    bed.sweep(name="first")
+    start_worker(bed)
+    files = {name: bed.folder / f"{name}.yaml" for name in ("first", "second", "third")}
+    for name, path in files.items():
+        path.write_bytes(bed.sweep(name=name).read_bytes())
+    first = nightly.start(sweep=str(files["first"]))
+    until(bed.holders)
+    second = nightly.start("sweep/nightly", sweep=str(files["second"]))
+    bed.environment["SGLANG_SWEEP_LOCK_WAIT"] = "10m"
+    third = bed.start("run", files["third"])
+    # As if its heartbeats had not come through: it lives, and says so.
+    nightly.post(
+        f"flow_runs/{first}/set_state",
+        {"state": {"type": "CRASHED", "message": "no heartbeat"}, "force": True},
+    )
+    until(lambda: nightly.state(first) != "Crashed")
+    refused = nightly.start(
+        "bench/bench",
+        url=f"http://127.0.0.1:{free_port()}",
+        workload={"name": "chat", "input_len": 8, "output_len": 8, "concurrency": 1, "requests": 2},
+    )
     assert nightly.ended(first) in ("Completed", "CompletedWithFailures")
     assert nightly.ended(second) in ("Completed", "CompletedWithFailures")
+    out, _ = third.communicate(timeout=120)
+    assert third.returncode == 0, out
     sweeps = sorted(
         (json.loads(path.read_text()) for path in bed.store.glob("*/sweep.json")),
         key=lambda sweep: sweep["started_at"],
     )
-    assert sorted(sweep["sweep"]["name"] for sweep in sweeps) == ["first", "second"]
-    assert sweeps[0]["ended_at"] <= sweeps[1]["started_at"]
+    assert sorted(sweep["sweep"]["name"] for sweep in sweeps) == ["first", "second", "third"]
+    for earlier, later in pairwise(sweeps):
+        assert earlier["ended_at"] <= later["started_at"]
+    assert nightly.ended(refused) == "RequestsFailed"
+    assert "2 requests failed" in nightly.read(f"flow_runs/{refused}")["state"]["message"]
     run = nightly.read(f"flow_runs/{first}")
+    assert run["state"]["message"].startswith("best: ")
     assert {"host:simulated", "model:kimi"} <= set(run["tags"])
     assert run["name"].startswith("first ")
     events = nightly.post("events/filter", {"filter": {"event": {"prefix": ["sglang-sweep."]}}})
@@ -159,6 +93,7 @@ def test_a_cancelled_run_and_a_killed_one_leave_no_process_and_a_true_state(
     until(lambda: not bed.marked(), 60)
     assert nightly.ended(run) == "Crashed"
     until(lambda: nightly.stored()["state"] == "crashed")
+    until(lambda: nightly.trial_states(run) == ["CRASHED"])
     until(lambda: not (bed.folder / "host" / "run" / "lock.json").exists(), 30)
 
 
@@ -175,7 +110,6 @@ def test_setup_creates_once_and_alerts_reach_a_webhook(make_bed) -> None:
         again = bed.run("setup", "--notify", "custom-webhook/nightly-test").stdout
         done = {line.split()[0] for line in again.splitlines() if "warning" not in line}
         assert done == {"found"}, again
-        assert "PREFECT_FLOWS_HEARTBEAT_FREQUENCY=30" in again
         assert "lease_storage" in again
         subprocess.run([sys.executable, "-c", EMIT], env=bed.environment, check=True)
         until(lambda: received, 60)

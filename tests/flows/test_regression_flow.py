@@ -3,7 +3,6 @@
 import time
 from dataclasses import replace
 
-import httpx
 import pytest
 
 from settings.sweep_file import read_sweep
@@ -13,6 +12,7 @@ from tasks.results.records import SweepState
 from tasks.results.saving import save_trial
 from tasks.results.store import create_sweep, set_state
 from tasks.search.grid import plan_trials
+from tests.flows.nightly import Nightly
 
 pytestmark = [pytest.mark.prefect, pytest.mark.timeout(180)]
 
@@ -20,23 +20,20 @@ USUAL = (1.0e6, 1.9e6, 0.7e6, 1.4e6, 1.1e6, 0.6e6, 1.6e6, 0.9e6, 1.2e6)
 LAST_NIGHT = 250.0
 
 
-def test_a_night_slower_than_its_past_ends_as_a_regression(make_bed):
-    bed = make_bed()
+def test_a_night_slower_than_its_past_ends_as_a_regression(nightly: Nightly):
+    bed = nightly.bed
     path = bed.sweep(name="nightly", axes={})
     asked = read_sweep(path)
     now = time.time()
     for ago, speed in zip(range(10, 0, -1), (*USUAL, LAST_NIGHT), strict=True):
         past(bed.store, asked, now - ago * 86_400, speed)
 
-    done = bed.run("run", path)
+    assert nightly.watched(sweep=path) == 1
 
-    assert done.returncode == 1, done.stdout
-    assert "Regression: output_throughput is" in done.stdout
     assert bed.report()["state"] == "regression"
-    url = bed.environment["PREFECT_API_URL"]
-    query = {"flow_runs": {"name": {"like_": "nightly"}}}
-    (run,) = httpx.post(f"{url}/flow_runs/filter", json=query).json()
-    assert (run["state"]["type"], run["state"]["name"]) == ("FAILED", "Regression")
+    state = nightly.newest("nightly simulated")["state"]
+    assert (state["type"], state["name"]) == ("FAILED", "Regression")
+    assert "output_throughput is" in state["message"]
 
 
 def past(store, asked, at, speed):

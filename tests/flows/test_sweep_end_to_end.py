@@ -87,8 +87,11 @@ def test_a_sweep_is_cured_pruned_refused_and_measured(make_bed):
 
     states = {run["state"]["name"] for run in runs_of(bed.environment, "task", "launch")}
     assert {"LaunchFailed: cudnn-conv3d-check", "LaunchFailed: oom-cuda-graph-capture"} <= states
-    ends = {run["name"]: run["state"]["name"] for run in runs_of(bed.environment, "flow", "trial")}
-    pruned = "trial cuda_graph_max_bs=256 speculative_steps=5 repeat=1"
+    ends = {
+        run["name"]: run["state"]["name"]
+        for run in runs_of(bed.environment, "flow", "cuda_graph_max_bs")
+    }
+    pruned = "cuda_graph_max_bs=256 speculative_steps=5 repeat=1"
     assert ends[pruned] == "Pruned: oom-cuda-graph-capture"
     assert "Incorrect" in ends.values()
     assert "Measured" in ends.values()

@@ -102,7 +102,9 @@ def test_whoever_holds_the_host_knows_which_sweeps_were_killed_there(tmp_path: P
     elsewhere = create_sweep(tmp_path, factory.sweep(host="another"), now=NIGHT + 1)
     ended = create_sweep(tmp_path, factory.sweep(), now=NIGHT + 2)
     set_state(ended, SweepState.COMPLETED, now=NIGHT + 3)
-    assert note_killed(tmp_path, "blackwell", now=NIGHT + 4) == [killed.sweep_id]
+    assert [k.sweep_id for k in note_killed(tmp_path, "blackwell", now=NIGHT + 4)] == [
+        killed.sweep_id
+    ]
     assert load_sweep_record(killed).state is SweepState.CRASHED
     assert "never said how it ended" in load_sweep_record(killed).reason
     assert load_sweep_record(elsewhere).state is SweepState.RUNNING
@@ -129,4 +131,5 @@ def test_a_damaged_sweep_hides_no_other(tmp_path: Path) -> None:
     found = sweep_of(tmp_path, "run-1")
     assert found is not None
     assert found.sweep_id == killed.sweep_id
-    assert note_killed(tmp_path, "blackwell", now=NIGHT + 5) == [killed.sweep_id]
+    told = note_killed(tmp_path, "blackwell", now=NIGHT + 5)
+    assert [record.sweep_id for record in told] == [killed.sweep_id]

@@ -37,7 +37,7 @@ def faults(work: Path) -> str:
 
 def test_defaults(work: Path):
     settings, origin = load(work)
-    assert (settings.store, settings.lease, settings.lock_wait) == ("sweeps", 300.0, None)
+    assert (settings.store, settings.lease, settings.lock_wait) == ("sweeps", 60.0, None)
     assert origin.of(("store",)) == "default"
     assert settings.host("local").launch == ("-m", "sglang.launch_server")
 
