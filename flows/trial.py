@@ -35,6 +35,7 @@ from tasks.results.remembered import remember, remembered
 from tasks.results.saving import save_trial, save_unlaunched
 from tasks.results.task import store_trial
 from tasks.server.cure import tidy, unmet
+from tasks.server.death import serving
 from tasks.server.launch import end_launch, log_at, mark_of
 from tasks.server.order import Launched, LaunchOrder
 from tasks.server.task import launch_server

@@ -18,7 +18,8 @@ def told(*trials) -> str:
         "20261130T020000Z-kimi-ab12", factory.sweep(), SweepState.RUNNING, NIGHT, None, NIGHT
     )
     stored = StoredSweep(record, trials)
-    return story(view(stored), conclude(stored), "sweeps/x/report.html")
+    page = view(stored)
+    return story(page, conclude(page), "sweeps/x/report.html")
 
 
 def section(text: str, heading: str) -> str:
