@@ -31,6 +31,10 @@ _RUN = ("trial_id", "workload", "level", "repeat")
 _PLACE = ("trial_id", "baseline", "altered_by", "load_path", "workload", "level")
 
 
+_LEVELS = {"concurrency", "request_rate"}
+_JUDGES = {*_LEVELS, "slo"}
+
+
 @dataclass(frozen=True, slots=True)
 class Series:
     """What is the same thing night after night: one configuration in one cell, one metric.
@@ -141,11 +145,16 @@ def _night(path: Path, sweep: Sweep, metrics: Sequence[str]) -> Iterator[tuple[S
 
 
 def _loads(sweep: Sweep) -> Mapping[str, str]:
-    """Hash what each workload asks; levels are cells of their own, an SLO only judges."""
+    """Hash what each workload asks; levels are cells of their own.
+
+    An SLO only judges, unless a search looks for the largest level that keeps it.
+    """
     return {
         workload.name: hashlib.sha256(
             json.dumps(
-                workload.model_dump(mode="json", exclude={"concurrency", "request_rate", "slo"}),
+                workload.model_dump(
+                    mode="json", exclude=_JUDGES if workload.largest is None else _LEVELS
+                ),
                 sort_keys=True,
             ).encode()
         ).hexdigest()[:12]

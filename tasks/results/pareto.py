@@ -12,6 +12,7 @@ import polars as pl
 
 from settings.sweep import Sweep
 from tasks.domain.configuration import TrialResult, TrialVerdict
+from tasks.domain.measurement import SLO
 from tasks.domain.sglang import gpus_of
 from tasks.results.cells import Cell, cell_estimate, cells
 from tasks.results.selection import broken_bounds
@@ -34,8 +35,9 @@ _SCHEMA: Mapping[str, pl.DataType] = {
 def points(sweep: Sweep, trials: Sequence[TrialResult]) -> pl.DataFrame:
     """Lay out what may be chosen from, a row per trial and level.
 
-    Trials that were measured and answered correctly, without the runs that are invalid and the
-    levels that break a constraint: one that names no level holds at each of them.
+    Trials that were measured and answered correctly, without the runs that are invalid, the levels
+    that break a constraint (one that names no level holds at each) and the steps of a search
+    that broke its SLO. What a search found is one of its steps already.
     """
     return pl.DataFrame(list(_rows(sweep, trials)), schema=_SCHEMA, orient="row")
 
@@ -46,8 +48,16 @@ def _rows(sweep: Sweep, trials: Sequence[TrialResult]) -> Iterator[tuple[object,
             continue
         for cell in cells([result]):
             point = _point(result, cell)
-            if point is not None and not any(broken_bounds(sweep, result, cell)):
+            if point is not None and not _refused(sweep, result, cell):
                 yield result.trial.trial_id, cell.workload, cell.level, *point
+
+
+def _refused(sweep: Sweep, result: TrialResult, cell: Cell) -> bool:
+    if cell.level == SLO or any(broken_bounds(sweep, result, cell)):
+        return True
+    searched = next((w.largest for w in sweep.workloads if w.name == cell.workload), None)
+    kept = cell_estimate(result, cell, "slo_attainment")
+    return searched is not None and (kept is None or kept.mean < searched.attainment)
 
 
 def _point(result: TrialResult, cell: Cell) -> tuple[float, float] | None:

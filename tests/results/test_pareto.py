@@ -6,7 +6,7 @@ import polars as pl
 import pytest
 
 from tasks.domain.configuration import TrialVerdict
-from tasks.domain.measurement import Validity
+from tasks.domain.measurement import SearchRole, Validity
 from tasks.domain.sglang import gpus_of
 from tasks.results.pareto import GPU, USER, points, with_front
 from tests.results import factory
@@ -92,6 +92,29 @@ def test_a_level_that_breaks_a_constraint_is_no_point_and_the_others_are():
     unknown = tried(100.0)
     metrics = {name: value for name, value in unknown.metrics.items() if name != "p99_ttft_ms"}
     assert levels_of(measured(trial(), 1, levels=(replace(unknown, metrics=metrics),))) == []
+
+
+def test_of_a_search_the_steps_that_kept_the_slo_are_points():
+    asked = factory.sweep(
+        constraints=[],
+        workloads=[
+            {
+                "name": "chat",
+                "requests": 320,
+                "largest": {"of": "concurrency", "low": 1, "high": 64, "attainment": 0.9},
+                "slo": {"ttft_ms": 500},
+            }
+        ],
+        objective={"metric": "largest_concurrency"},
+    )
+    steps = [
+        replace(tried(9.0 * n, n, slo_attainment=share), search=SearchRole.STEP)
+        for n, share in ((1, 1.0), (16, 0.9), (64, 0.89))
+    ]
+    found = replace(steps[1], search=SearchRole.FOUND)
+    unknown = replace(tried(9.0, 2), search=SearchRole.STEP)
+    result = measured(trial(), 1, levels=(*steps, found, unknown))
+    assert points(asked, [result])["level"].to_list() == ["c1", "c16"]
 
 
 @pytest.mark.parametrize(
