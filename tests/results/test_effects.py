@@ -124,3 +124,21 @@ def test_the_baseline_is_what_a_value_is_held_against():
     of_a, _ = found(*other, base).main
     assert of_a.setting == Setting("a", 0, 1)
     assert of_a.gain.value == pytest.approx(1 / math.sqrt(1.10 * 1.21))
+
+
+def test_an_interaction_that_costs_is_told_as_one_that_gains():
+    (both,) = found(*SQUARE[:3], tried(132.0 * 0.9, a=1, b=1)).interactions
+    assert both.gain.value == pytest.approx(0.9)
+    assert both.certain
+
+
+def test_a_trial_that_measured_nothing_costs_no_other_pair():
+    nothing = replace(
+        SQUARE[1],
+        levels=tuple(
+            replace(level, metrics={**level.metrics, "output_throughput": 0.0})
+            for level in SQUARE[1].levels
+        ),
+    )
+    of_a, _ = found(SQUARE[0], nothing, *SQUARE[2:]).main
+    assert (of_a.pairs, of_a.gain.value) == (1, pytest.approx(1.21))
