@@ -76,7 +76,8 @@ class Window:
 class Chunks:
     """The chunks of many requests in columns, request after request.
 
-    `tokens` are those that a chunk brought, `gaps` the ns since the same request's chunk before.
+    `tokens` are those that a chunk brought, `gaps` the ns since the same request's chunk before, 0
+    for a request's first.
     `follows` marks the chunks whose gap counts for ITL: not a request's first, nor one whose
     predecessor came before any text. `finished` marks the chunks of finished requests, and is
     None where all are.
@@ -84,7 +85,7 @@ class Chunks:
 
     times: Times
     tokens: Times
-    gaps: Times
+    gaps: Values
     follows: Flags
     finished: Flags | None
 
@@ -189,8 +190,10 @@ def chunks_of(requests: Requests) -> Chunks:
     """Work out what each chunk brought and how long it took."""
     times, counts, lengths = requests.arrival_ns, requests.cumulative_tokens, requests.lengths
     starts = (np.cumsum(lengths) - lengths)[lengths > 0]
-    gaps, tokens = _steps(times), _steps(counts)
-    gaps[starts], tokens[starts] = times[starts], counts[starts]
+    gaps, tokens = np.empty(len(times)), np.empty_like(counts)
+    np.subtract(times[1:], times[:-1], out=gaps[1:], casting="unsafe")  # exact below 104 days
+    np.subtract(counts[1:], counts[:-1], out=tokens[1:])
+    gaps[starts], tokens[starts] = 0, counts[starts]
     follows = np.ones(len(times), bool)
     if (requests.first_text_ns > requests.first_ns).any():
         follows[1:] = times[:-1] >= np.repeat(requests.first_text_ns, lengths)[1:]
@@ -264,7 +267,7 @@ def steady_throughput(
         return None
     chunks = chunks or chunks_of(requests)
     inside = (chunks.times > window.start_ns) & (chunks.times <= window.end_ns)
-    return float(chunks.tokens[inside].sum()) / window.length_s
+    return float(np.sum(chunks.tokens, where=inside)) / window.length_s
 
 
 def mean_in_flight(requests: Requests, window: Window) -> float:
@@ -344,8 +347,8 @@ def _keeps(done: _Finished, slo: Slo) -> Flags:
 
 def _latencies(done: _Finished, chunks: Chunks) -> dict[str, float]:
     counted = chunks.follows if chunks.finished is None else chunks.follows & chunks.finished
-    gaps = by_number(chunks.gaps[counted], chunks.tokens[counted])
-    per_token = [Part(part.ordered / n, n) for n, part in gaps.items() if n]
+    gaps = by_number(chunks.gaps, chunks.tokens, counted)
+    per_token = [part if n == 1 else Part(part.ordered / n, n) for n, part in gaps.items() if n]
     e2e = whole(done.e2e)
     found = _named("ttft", whole(done.ttft[done.text]))
     found |= _named("tpot", whole(done.tpot[done.has_tpot]))
@@ -381,7 +384,8 @@ def _busiest(chunks: Chunks, start_ns: int) -> float:
     """Sum the tokens of each second; a request's chunks of one second stand together."""
     if not chunks.times.size:
         return 0.0
-    seconds = (chunks.times - start_ns) // int(_NS_PER_S)
+    seconds = chunks.times - start_ns
+    seconds //= int(_NS_PER_S)
     firsts = np.flatnonzero(np.concatenate(([True], seconds[1:] != seconds[:-1])))
     tokens = np.add.reduceat(chunks.tokens, firsts)
     return float(np.bincount(np.maximum(seconds[firsts], 0), weights=tokens).max())
@@ -392,11 +396,3 @@ def _most_in_flight(requests: Requests) -> int:
     sent = np.sort(requests.sent_ns)
     before = np.searchsorted(np.sort(requests.end_ns), sent, side="right")
     return int((np.arange(1, len(sent) + 1) - before).max())
-
-
-def _steps(values: Times) -> Times:
-    """Each value less the one before; the first as it is."""
-    steps = np.empty_like(values)
-    steps[:1] = values[:1]
-    np.subtract(values[1:], values[:-1], out=steps[1:])
-    return steps

@@ -48,10 +48,11 @@ def test_of_nothing_one_and_two():
 
 
 def test_values_are_put_together_by_number():
-    found = by_number(np.array([5, 3, 9, 1]), np.array([1, 2, 1, 0]))
+    values, numbers = np.array([5.0, 3.0, 9.0, 1.0, 2.0]), np.array([1, 2, 1, 0, 3])
+    found = by_number(values, numbers, np.array([True, True, True, True, False]))
     assert {number: part.ordered.tolist() for number, part in found.items()} == {
         0: [1],
         1: [5, 9],
         2: [3],
     }
-    assert by_number(np.array([], np.int64), np.array([], np.int64)) == {}
+    assert by_number(np.array([]), np.array([], np.int64), np.array([], bool)) == {}
