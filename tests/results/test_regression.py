@@ -16,6 +16,7 @@ from tasks.domain.facts import StackReport
 from tasks.results.conclusion import REGRESSION, conclude
 from tasks.results.folders import SweepFolder
 from tasks.results.history import history
+from tasks.results.nights import past_nights, read_board
 from tasks.results.records import SweepState
 from tasks.results.regression import Standing, standing
 from tasks.results.saving import save_trial
@@ -231,3 +232,19 @@ def test_levels_are_in_the_metrics_own_unit(tmp_path: Path):
     assert tuned.band is not None
     assert tuned.band.low < tuned.center < tuned.band.high
     assert not next(level for level in levels if level.trial_id == SLOW.trial_id).deployable
+
+
+@pytest.mark.parametrize(("searched", "series"), [(False, 1), (True, 2)])
+def test_another_slo_is_another_history_where_a_search_keeps_it(
+    tmp_path: Path, searched: bool, series: int
+):
+    levels = {"largest": {"of": "concurrency", "low": 1, "high": 64}} if searched else None
+    for day, ttft_ms in enumerate((500, 400)):
+        load = {"name": "chat", "requests": 320, "slo": {"ttft_ms": ttft_ms}}
+        load |= levels or {"concurrency": [64]}
+        objective = {"metric": "output_throughput", "workload": "chat"}
+        night(tmp_path, day, trials=(BASE,), workloads=[load], objective=objective)
+    nights, _ = past_nights(tmp_path, "kimi-k2.5-nightly", "blackwell", "9")
+    board = read_board(tmp_path, nights, ["output_throughput"])
+    here = [one for one in board.series if one.cell.level == "c64"]
+    assert len(here) == series

@@ -58,7 +58,7 @@ def fuller(level: LevelResult) -> LevelResult:
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     store = tmp_path_factory.mktemp("store")
-    nights = [kept(store, NIGHT - day * DAY_S) for day in (2, 1, 0)]
+    nights = [kept(store, NIGHT - day * DAY_S) for day in (1, 0)]
     folder = nights[-1]
     page = view(load_sweep(store, folder.sweep_id))
     write_page(page, folder, standing(store, folder.sweep_id, page.stored.sweep))
