@@ -107,8 +107,7 @@ def _over_levels(page: View) -> Iterator[Plot]:
         data = list(_level_data(page, levels))
         if len(levels) < 2 or not data:
             continue
-        closed = bool(workload.concurrency)
-        asked = "concurrency" if closed else "request rate, 1/s"
+        asked = _asked(closed=bool(workload.concurrency))
         trials = len({datum["trial"] for datum in data})
         yield Plot(
             f"Output throughput over {asked.partition(',')[0]}, {workload.name}",
@@ -134,28 +133,20 @@ def _searched(page: View, workload: str, wanted: Largest) -> Iterator[Plot]:
     ]
     if not data:
         return
-    asked = "concurrency" if wanted.of == "concurrency" else "request rate, 1/s"
+    asked = _asked(closed=wanted.of == "concurrency")
     best = [datum for datum in data if datum["role"] == "best"]
     kept = [datum["x"] for datum in best if datum["y"] >= wanted.attainment]
     words = f"the best keeps it at {max(kept):g}" if kept else "the best isn't among them"
     title = f"Share of requests within the SLO over {asked.partition(',')[0]}, {workload}"
-    limit = chart([{"y": wanted.attainment}]).mark_rule(strokeDash=[4, 4], color=QUIET)
     x = alt.X("x:Q", title=asked, scale=alt.Scale(type="log", base=2))
     y = alt.Y("y:Q", title="within the SLO", axis=alt.Axis(format="%"), scale=_shares())
-    marks = [
-        mark
-        for role, width in (("other", 1), ("baseline", 2), ("best", 2.5))
-        for of_role in [[datum for datum in data if datum["role"] == role]]
-        for mark in (
-            chart(of_role)
-            .mark_line(strokeWidth=width)
-            .encode(x=x, y=y, color=COLOUR, detail="trial:N"),
-            chart(of_role)
-            .mark_point(size=40, filled=True, opacity=1)
-            .encode(x=x, y=y, color=COLOUR, shape=SHAPE),
-        )
-    ]
-    yield Plot(title, f"{title}: {words}.", svg([limit.encode(y=y), *marks], HEIGHT))
+    limit = chart([{"y": wanted.attainment}]).mark_rule(strokeDash=[4, 4], color=QUIET)
+    layers = [limit.encode(y=y), *_by_role(data, x, y)]
+    yield Plot(title, f"{title}: {words}.", svg(layers, HEIGHT))
+
+
+def _asked(*, closed: bool) -> str:
+    return "concurrency" if closed else "request rate, 1/s"
 
 
 def _shares() -> alt.Scale:
@@ -172,11 +163,14 @@ def _level_data(page: View, levels: Sequence[Cell]) -> Iterator[Datum]:
 
 
 def _lines(data: Sequence[Datum], asked: str) -> Iterator[alt.Chart]:
-    """Draw the others thin and first, so that best and baseline lie on top."""
     levels = sorted({datum["x"] for datum in data})
     axis = alt.Axis(values=levels, format="~g")
     x = alt.X("x:Q", title=asked, axis=axis, scale=alt.Scale(type="log", base=2))
-    y = alt.Y("y:Q", title="output tok/s")
+    return _by_role(data, x, alt.Y("y:Q", title="output tok/s"))
+
+
+def _by_role(data: Sequence[Datum], x: alt.X, y: alt.Y) -> Iterator[alt.Chart]:
+    """Draw the others thin and first, so that best and baseline lie on top."""
     for role, width in (("other", 1), ("baseline", 2), ("best", 2.5)):
         chosen = [datum for datum in data if datum["role"] == role]
         line = chart(chosen).mark_line(strokeWidth=width)
