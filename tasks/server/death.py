@@ -3,6 +3,7 @@
 A server may outlive its own workers: SGLang 0.5.9 goes on without a word where one was killed.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tasks.domain.diagnosis import NodeEnd, Phase
@@ -24,8 +25,10 @@ class Serving:
     workers: tuple[frozenset[int], ...]
 
     async def alive(self) -> bool:
-        """Whether every node still runs, with all its workers."""
-        states = await _look(self.launch)
+        """Whether every node still runs, with all its workers; a bad look is taken twice."""
+        return self._whole(await _look(self.launch)) or self._whole(await _look(self.launch))
+
+    def _whole(self, states: Sequence[Watched]) -> bool:
         return all(
             state.running and workers <= workers_of(state)
             for state, workers in zip(states, self.workers, strict=True)
@@ -40,6 +43,8 @@ class Serving:
         if await self.alive():
             return None
         states = await _look(self.launch, certain_s)
+        if self._whole(states):
+            return None
         for node, state in zip(self.launch.nodes, states, strict=True):
             if state.ended_by == "lease":
                 raise LeaseExpired(node.host.name, "nobody renewed the server's lease")
@@ -60,8 +65,13 @@ class Serving:
 
 
 async def serving(launch: Launch) -> Serving:
-    """Note who works for a server that serves."""
-    return Serving(launch, tuple(map(workers_of, await _look(launch))))
+    """Note who works for a server that serves.
+
+    Looked at twice: what a worker has just forked bears its name, until it runs its own program.
+    """
+    looks = [await _look(launch), await _look(launch)]
+    workers = [[workers_of(state) for state in look] for look in looks]
+    return Serving(launch, tuple(one & other for one, other in zip(*workers, strict=True)))
 
 
 def workers_of(state: Watched) -> frozenset[int]:
