@@ -19,6 +19,7 @@ from tasks.load.largest import (
     step_of,
 )
 from tasks.load.target import Level
+from tests.results.factory import record
 
 RATES = Largest(low=1, high=64)
 SLOTS = Largest(of="concurrency", low=1, high=64, levels=16)
@@ -92,12 +93,14 @@ def test_a_run_that_cannot_be_trusted_keeps_nothing():
 
 
 def test_the_answer_is_the_run_of_the_largest_level_kept():
-    runs = [run(as_level(RATES, at), share) for at, share in ((1, 1.0), (64, 0.1), (8, 0.995))]
+    shares = ((1, 1.0), (64, 0.1), (8, 0.995), (22.6, 0.5))
+    runs = [run(as_level(RATES, at), share) for at, share in shares]
+    runs[2] = replace(runs[2], records=(record(1),))
     found = found_level(RATES, runs)
     assert found is not None
     assert (found.level, found.measured_level, found.search) == ("slo", "8/s", SearchRole.FOUND)
     assert found.metrics["largest_request_rate"] == 8
-    assert found.metrics["largest_request_rate_below"] == 64
+    assert found.metrics["largest_request_rate_below"] == 22.6
     assert found.metrics["slo_attainment"] == 0.995
     assert found.records == ()
     assert found.verdict == RunVerdict(Validity.VALID)
@@ -154,6 +157,6 @@ def test_a_workload_runs_its_levels_or_its_search():
     assert foreseen(asked) == (Level(request_rate=1), Level(request_rate=64))
     runs = [run(Level(request_rate=1), 1.0), run(Level(request_rate=64), 0.1)]
     assert following(asked, runs) == Level(request_rate=8)
-    other = replace(runs[0], workload="other")
+    other = replace(run(Level(request_rate=32), 1.0), workload="other")
     (found,) = answers([plain, asked], [*runs, other])
     assert (found.workload, found.metrics["largest_request_rate"]) == ("w", 1)

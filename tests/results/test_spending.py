@@ -58,6 +58,15 @@ def test_a_launch_that_brought_nothing_to_measure_has_failed():
     assert found.seconds[Spending.WAITING] == 705
 
 
+def test_a_launch_of_another_repeat_is_not_the_one_that_was_measured():
+    wanted = trial()
+    lost = attempt(wanted, 1, repeat=2, spells=spells(NIGHT, start=40))
+    kept = attempt(wanted, 2, repeat=1, spells=spells(NIGHT + 100, **MEASURED))
+    found = hours_of(night(measured(wanted, 9.0, attempts=(lost, kept))))
+    assert found is not None
+    assert found.seconds[Spending.FAILING] == 40
+
+
 def test_neighbours_that_go_on_the_same_are_one_stretch():
     wanted = trial()
     found = hours_of(
