@@ -3,7 +3,9 @@
 import json
 import os
 import signal
+import sqlite3
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -426,6 +428,11 @@ def test_a_run_brings_its_own_prefect_api_and_takes_it_away(make_bed):
     assert process.returncode == 130, out
     wait_for(lambda: prefect_processes(bed) == [], timeout_s=10)
     assert bed.marked() == []
+    with closing(sqlite3.connect(bed.folder / "prefect" / "prefect.db")) as kept:
+        tasks = kept.execute("select name, state_name from task_run").fetchall()
+        runs = dict(kept.execute("select name, state_name from flow_run").fetchall())
+    assert ("validate simulated", "Completed") in tasks, "to be seen later, with its tasks"
+    assert "Running" not in runs.values()
 
 
 def test_what_cannot_be_run_is_refused_before_anything_starts(make_bed):
