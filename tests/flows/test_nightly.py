@@ -159,9 +159,7 @@ def receiver() -> Iterator[tuple[str, list[str]]]:
 
 
 def test_a_sweep_outlives_the_api_that_it_reports_to(make_bed) -> None:
-    bed = make_bed()
-    del bed.environment["PREFECT_API_URL"]
-    bed.environment["PREFECT_HOME"] = str(bed.folder / "prefect")
+    bed = make_bed().without_api()
     bed.environment["PREFECT_CLIENT_MAX_RETRIES"] = "0"
     night = bed.start("run", bed.sweep(axes={"cuda_graph_max_bs": [128]}))
     until(bed.holders)

@@ -115,7 +115,7 @@ async def test_what_the_block_raises_comes_out(smi: Smi) -> None:
 
 
 async def test_this_machine_has_one_clock(shared: Host) -> None:
-    assert await clock_offset_ns(shared) == 0
+    assert await clock_offset_ns(shared, None) == 0
 
 
 def test_a_line_that_was_held_back_is_dated_by_its_own_time() -> None:

@@ -17,7 +17,7 @@ from tests.hosts.conftest import Box
 from tests.hosts.processes import alive, pid_in
 from tests.hosts.sshd import until
 
-NOTICED_S, MENDED_S = 10.0, 5.0
+NOTICED_S, MENDED_S = 10.0, 30.0
 
 
 def cut(box: Box) -> None:
