@@ -27,7 +27,7 @@ BIN = Path(sys.executable).parent
 # Launches are quick, requests are not: their times must stand out from the lateness of a machine
 # that runs several tests at once, or the verdict on them is rightly `suspect`.
 FAST = """
-time_scale = 0.35
+time_scale = 0.6
 launch_time_scale = 0.002
 """
 

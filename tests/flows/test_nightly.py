@@ -45,7 +45,13 @@ def test_two_deployments_two_workers_and_a_person_never_meet_on_a_host(
     refused = nightly.start(
         "bench/bench",
         url=f"http://127.0.0.1:{free_port()}",
-        workload={"name": "chat", "input_len": 8, "output_len": 8, "concurrency": 1, "requests": 2},
+        workload={
+            "name": "chat",
+            "input_len": 8,
+            "output_len": 8,
+            "concurrency": [1],
+            "requests": 2,
+        },
     )
     assert nightly.ended(first) in ("Completed", "CompletedWithFailures")
     assert nightly.ended(second) in ("Completed", "CompletedWithFailures")

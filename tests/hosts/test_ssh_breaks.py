@@ -144,7 +144,7 @@ async def test_no_byte_of_a_log_is_lost_or_doubled(far: Host, box: Box, tmp_path
         log += watched.log
         ended = watched.exit_code is not None and not watched.log
     assert log == b"".join(b"line %d\n" % number for number in range(lines))
-    assert far.transport.breaks >= 3
+    assert far.transport.breaks >= 1, "or nothing was tried"
 
 
 async def test_stopping_goes_on_over_a_new_connection(far: Host, box: Box, tmp_path: Path) -> None:
