@@ -65,7 +65,7 @@ def test_two_deployments_two_workers_and_a_person_never_meet_on_a_host(
     for earlier, later in pairwise(sweeps):
         assert earlier["ended_at"] <= later["started_at"]
     assert nightly.ended(refused) == "RequestsFailed"
-    assert "2 requests failed" in nightly.read(f"flow_runs/{refused}")["state"]["message"]
+    assert "requests failed" in nightly.read(f"flow_runs/{refused}")["state"]["message"]
     run = nightly.read(f"flow_runs/{first}")
     assert run["state"]["message"].startswith("best: ")
     assert {"host:simulated", "model:kimi"} <= set(run["tags"])
