@@ -1,14 +1,12 @@
 """Load a server that runs already, as a deployment: `sglang-sweep bench` with a form."""
 
-from collections.abc import Callable
-
 from prefect import flow, get_run_logger
 from prefect.artifacts import acreate_table_artifact
 from prefect.client.schemas.objects import State
 from prefect.states import Completed, Failed
 
 from flows.outcome import Drawn, outcome_of
-from flows.telling import log_messages
+from flows.telling import load_teller, log_messages
 from settings.application import load
 from settings.invalid import InvalidSettings
 from settings.workload import Workload
@@ -16,8 +14,7 @@ from tasks.domain.errors import InputError
 from tasks.domain.measurement import LevelResult, Validity
 from tasks.domain.progress import Progress, report
 from tasks.domain.telling import if_possible
-from tasks.load.run import LoadProgress
-from tasks.load.target import Backend, Level, Target, levels_of
+from tasks.load.target import Backend, Target, levels_of
 from tasks.load.task import drive_load
 from tasks.load.workers import CaptureFailed, capture
 from tasks.results.conclusion import INVALID, REQUESTS_FAILED, WRONG_INPUT
@@ -84,7 +81,7 @@ async def _driven(target: Target, workload: Workload, seed: int) -> list[LevelRe
             level,
             0,
             seed,
-            _teller(level),
+            load_teller(Progress(f"load {level}")),
             _unknown,
             _STALL_S,
             capture,
@@ -99,14 +96,6 @@ async def _driven(target: Target, workload: Workload, seed: int) -> list[LevelRe
 async def _unknown() -> bool:
     """Whether the server's process lives: nobody here can know."""
     return True
-
-
-def _teller(level: Level) -> Callable[[LoadProgress], None]:
-    def tell(progress: LoadProgress) -> None:
-        detail = f"{progress.requests_done}/{progress.requests} requests"
-        report(Progress(f"load {level}", detail=detail, tokens_per_s=progress.tokens_per_s))
-
-    return tell
 
 
 def _told(result: LevelResult) -> str:

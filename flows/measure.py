@@ -1,12 +1,13 @@
 """What is done with a server that serves: canary, then every level of every workload."""
 
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 
 from flows.course import Course
 from flows.outcome import Drawn, outcome_of
+from flows.telling import load_teller
 from flows.unbroken import unbroken
 from settings.sweep import Canary
 from settings.workload import Workload
@@ -14,7 +15,7 @@ from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
 from tasks.domain.diagnosis import NodeEnd, Phase
 from tasks.domain.measurement import LevelResult, SearchRole
 from tasks.domain.page import Page
-from tasks.domain.progress import Progress, report
+from tasks.domain.progress import report
 from tasks.domain.sglang import BENCH_ENGINES
 from tasks.failures.nodes import blame
 from tasks.gpus.sample import numbered_through, sampling
@@ -24,7 +25,6 @@ from tasks.load.bench_serving import Foreign
 from tasks.load.foreign_on_host import OnHost
 from tasks.load.largest import answers, following, foreseen
 from tasks.load.on_host import HostCapture
-from tasks.load.run import LoadProgress
 from tasks.load.server import read_vocab_size
 from tasks.load.target import Level, Target
 from tasks.load.task import drive_foreign, drive_load
@@ -180,7 +180,7 @@ async def _loaded(served: Served, workload: Workload, level: Level) -> LevelResu
             level,
             order.repeat,
             seed,
-            _teller(what),
+            load_teller(what),
             served.serving.alive,
             now.site.patience.stall_s,
             capture if place == "worker" else _beside(now, launch),
@@ -245,16 +245,6 @@ async def _vocabulary(host: Host, model_path: str) -> int | None:
 def _placed(driven: LevelResult, place: str, path: str) -> LevelResult:
     """Say where the load ran, and how it reached the server."""
     return replace(driven, client={**driven.client, "load_from": place, "load_path": path})
-
-
-def _teller(what: Progress) -> Callable[[LoadProgress], None]:
-    """Pass on how far the load is."""
-
-    def tell(progress: LoadProgress) -> None:
-        detail = f"{progress.requests_done}/{progress.requests} requests"
-        report(replace(what, detail=detail, tokens_per_s=progress.tokens_per_s))
-
-    return tell
 
 
 def _hang(level: LevelResult) -> str | None:

@@ -1,10 +1,13 @@
-"""Tell in Prefect's log what a terminal would show: the lines that stay."""
+"""Pass on what goes on: to Prefect's log, and from a load to whoever watches."""
 
 import logging
+from collections.abc import Callable
+from dataclasses import replace
 
 from rich.text import Text
 
-from tasks.domain.progress import Listener, Progress, listener
+from tasks.domain.progress import Listener, Progress, listener, report
+from tasks.load.run import LoadProgress
 
 Logger = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
@@ -21,3 +24,13 @@ def _tee(before: Listener, logger: Logger) -> Listener:
             logger.info(Text.from_markup(progress.message).plain)
 
     return hear
+
+
+def load_teller(what: Progress) -> Callable[[LoadProgress], None]:
+    """Pass on how far a load is."""
+
+    def tell(progress: LoadProgress) -> None:
+        detail = f"{progress.requests_done}/{progress.requests} requests"
+        report(replace(what, detail=detail, tokens_per_s=progress.tokens_per_s))
+
+    return tell

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from tasks.domain.configuration import Attempt
 from tasks.domain.diagnosis import Action, Diagnosis, Remedy
 from tasks.domain.facts import Finding, GpuFacts
+from tasks.domain.page import fenced
 from tasks.domain.secret import is_secret
 from tasks.failures.catalogue import BY_NAME
 from tasks.failures.text import plain
@@ -104,7 +105,7 @@ def _evidence(diagnosis: Diagnosis) -> str:
             break_on_hyphens=False,
         )
     ]
-    return f"## Evidence\n\n{_block(chr(10).join(lines))}"
+    return f"## Evidence\n\n{fenced(chr(10).join(lines))}"
 
 
 def _cure(diagnosis: Diagnosis, tried: Sequence[Remedy], unmet: Sequence[str] | None) -> str:
@@ -195,7 +196,7 @@ def _spelt(variables: Mapping[str, str], command: Sequence[str]) -> str:
             lines[-1] += f" {word}"
         else:
             lines.append(word)
-    return _block(" \\\n  ".join(lines), "sh")
+    return fenced(" \\\n  ".join(lines), "sh")
 
 
 def _shell_value(name: str, value: str) -> str:
@@ -215,7 +216,7 @@ def _difference(attempt: Attempt, good_env: Mapping[str, str] | None) -> str:
         if name in env and attempt.env.get(name) != good_env.get(name)
     ]
     title = "## Environment against the last launch that came up\n\n"
-    return title + (_block("\n".join(lines), "diff") if lines else "The same.")
+    return title + (fenced("\n".join(lines), "diff") if lines else "The same.")
 
 
 def _gpus(gpus: Sequence[GpuFacts]) -> str:
@@ -249,7 +250,7 @@ def _log(around: Surroundings, folder: str) -> str:
     parts = ["## Log"] if where or around.log else []
     parts += [f"Whole log: `{where}`"] if where else []
     parts += (
-        [f"Its last {len(lines)} lines:\n\n{_block(chr(10).join(lines))}"] if around.log else []
+        [f"Its last {len(lines)} lines:\n\n{fenced(chr(10).join(lines))}"] if around.log else []
     )
     return "\n\n".join(parts)
 
@@ -258,14 +259,6 @@ def _last_lines(log: str) -> list[str]:
     """Take the log's last lines that say something; of a progress bar what was seen last."""
     lines = (line.rstrip("\r").rpartition("\r")[2] for line in plain(log).split("\n"))
     return [line for line in lines if line.strip()][-LAST_LINES:]
-
-
-def _block(text: str, language: str = "text") -> str:
-    """Fence a text so that no fence inside it ends the block."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{language}\n{text}\n{fence}"
 
 
 def as_json(diagnosis: Diagnosis | None) -> dict[str, Json]:

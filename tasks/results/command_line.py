@@ -1,7 +1,7 @@
 """The command line of a measured server, ready to paste into a shell."""
 
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from tasks.domain.configuration import Attempt, TrialResult
 from tasks.domain.secret import is_secret
@@ -20,14 +20,7 @@ def deploy_command(result: TrialResult) -> str | None:
 def deploy_lines(result: TrialResult) -> str | None:
     """Build the same over several lines: a variable or a flag each."""
     attempt = measured_attempt(result)
-    if attempt is None:
-        return None
-    lines = [[assignment] for assignment in _assignments(attempt.env)]
-    for number, word in enumerate(with_port(attempt.command, PORT)):
-        if number == 0 or word.startswith("--"):
-            lines.append([])
-        lines[-1].append(word)
-    return " \\\n  ".join(" ".join(line) for line in lines)
+    return None if attempt is None else _every_node(attempt, _several_lines)
 
 
 def attempt_command(attempt: Attempt) -> str:
@@ -36,10 +29,25 @@ def attempt_command(attempt: Attempt) -> str:
     The host's own variables are among them: without its CUDA_HOME it would be another server.
     Of a server over several hosts each node has a line, under a comment that names its host.
     """
-    lines = [_line(attempt.env, attempt.command)]
+    return _every_node(attempt, _line)
+
+
+def _every_node(
+    attempt: Attempt, written: Callable[[Mapping[str, str], Sequence[str]], str]
+) -> str:
+    nodes = [written(attempt.env, attempt.command)]
     for peer in attempt.peers:
-        lines += [f"# on {peer.host}:", _line(peer.env, peer.command)]
-    return "\n".join(lines)
+        nodes += [f"# on {peer.host}:", written(peer.env, peer.command)]
+    return "\n".join(nodes)
+
+
+def _several_lines(env: Mapping[str, str], command: Sequence[str]) -> str:
+    lines = [[assignment] for assignment in _assignments(env)]
+    for number, word in enumerate(with_port(command, PORT)):
+        if number == 0 or word.startswith("--"):
+            lines.append([])
+        lines[-1].append(word)
+    return " \\\n  ".join(" ".join(line) for line in lines)
 
 
 def _line(env: Mapping[str, str], command: Sequence[str]) -> str:

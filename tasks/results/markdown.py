@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 
+from tasks.domain.page import fenced
 from tasks.results.command_line import deploy_command
 from tasks.results.provenance import bounds_text
 from tasks.results.regression import Standing, regression_text
@@ -58,7 +59,7 @@ def _decision(page: View) -> Iterator[str]:
         yield f"{word} {_text(remedies_text(best.result))}."
     command = deploy_command(best.result)
     if command:
-        yield _block(command)
+        yield fenced(command, "sh")
 
 
 def _gain(best: Candidate) -> str:
@@ -150,14 +151,6 @@ def _hours(hours: Hours | None) -> Iterator[str]:
 
 def _folded(title: str, content: str) -> str:
     return f"<details><summary>{title}</summary>\n\n{content}\n\n</details>"
-
-
-def _block(command: str) -> str:
-    """Fence a command with more backticks than it has in a row."""
-    fence = "```"
-    while fence in command:
-        fence += "`"
-    return f"{fence}sh\n{command}\n{fence}"
 
 
 def _text(words: str) -> str:

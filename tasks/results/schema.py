@@ -18,31 +18,35 @@ AXIS = "axis_"
 """What the column of an axis begins with: `axis_cuda_graph_max_bs`."""
 
 
+_WORKLOAD = Column(
+    "workload",
+    "String",
+    "",
+    "Name of the workload.",
+    "workloads.name of the sweep file",
+    needed=True,
+)
+_LEVEL = Column(
+    "level",
+    "String",
+    "",
+    "The level as text: `c16` (concurrency) or `4/s` (rate).",
+    '"c" + concurrency, or rate + "/s"',
+    needed=True,
+)
+_REPEAT = Column(
+    "repeat",
+    "Int64",
+    "1",
+    "Which launch of the configuration, counted as the sweep does.",
+    "1, 2, … in the order of the launches; 0 in bench",
+    needed=True,
+)
+
 REQUESTS: tuple[Column, ...] = (
-    Column(
-        "workload",
-        "String",
-        "",
-        "Name of the workload.",
-        "workloads.name of the sweep file",
-        needed=True,
-    ),
-    Column(
-        "level",
-        "String",
-        "",
-        "The level as text: `c16` (concurrency) or `4/s` (rate).",
-        '"c" + concurrency, or rate + "/s"',
-        needed=True,
-    ),
-    Column(
-        "repeat",
-        "Int64",
-        "1",
-        "Which launch of the configuration, counted as the sweep does.",
-        "1, 2, … in the order of the launches; 0 in bench",
-        needed=True,
-    ),
+    _WORKLOAD,
+    _LEVEL,
+    _REPEAT,
     Column(
         "index",
         "Int64",
@@ -317,22 +321,8 @@ SUMMARY: tuple[Column, ...] = (
         "worker's clock at the launch",
     ),
     Column("ready_s", "Float64", "s", "From that launch to ready.", "ready - started_at"),
-    Column(
-        "workload",
-        "String",
-        "",
-        "Name of the workload.",
-        "workloads.name of the sweep file",
-        needed=True,
-    ),
-    Column(
-        "level",
-        "String",
-        "",
-        "The level as text: `c16` (concurrency) or `4/s` (rate).",
-        '"c" + concurrency, or rate + "/s"',
-        needed=True,
-    ),
+    _WORKLOAD,
+    _LEVEL,
     Column(
         "max_concurrency",
         "Int64",
@@ -347,14 +337,7 @@ SUMMARY: tuple[Column, ...] = (
         "Rate asked for, null if a concurrency was.",
         "level of workloads.request_rate",
     ),
-    Column(
-        "repeat",
-        "Int64",
-        "1",
-        "Which launch of the configuration, counted as the sweep does.",
-        "1, 2, … in the order of the launches; 0 in bench",
-        needed=True,
-    ),
+    _REPEAT,
     Column(
         "search",
         "String",

@@ -3,13 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from tasks.domain.configuration import TrialVerdict
+from tasks.domain.page import fenced, page_key
 from tasks.results.alerts import decision_text
 from tasks.results.command_line import deploy_lines
 from tasks.results.conclusion import Conclusion
 from tasks.results.view import FailureGroup, View, failure_groups
-
-PAGE = "launch-failed-{trial_id}"
-"""The key of the page on a failed launch."""
 
 
 def story(page: View, conclusion: Conclusion, report: str) -> str:
@@ -21,7 +19,7 @@ def story(page: View, conclusion: Conclusion, report: str) -> str:
         conclusion.message,
     ]
     if best is not None and (command := deploy_lines(best.result)):
-        sections.append(_block("sh", command))
+        sections.append(fenced(command, "sh"))
     verdicts = {result.trial.label: result.verdict for result in stored.trials}
     modes = _by_mode(failure_groups(page.failures))
     if modes:
@@ -47,7 +45,7 @@ def _failure(groups: Sequence[FailureGroup], verdicts: Mapping[str, TrialVerdict
     count = f"{launches} launches" if launches > 1 else "one launch"
     outcome = "; ".join(dict.fromkeys(each.outcome for each in groups))
     trials = dict.fromkeys(label for each in groups for label in each.trials)
-    key = PAGE.format(trial_id=first.trial_id)
+    key = page_key(first.trial_id)
     lines = [
         f"### {first.mode}",
         first.explanation,
@@ -59,7 +57,7 @@ def _failure(groups: Sequence[FailureGroup], verdicts: Mapping[str, TrialVerdict
     ]
     evidence = "\n".join(f"{one.line}  {one.text}" for one in group.evidence)
     told = "\n".join(lines[2:])
-    return "\n\n".join([*lines[:2], told, *([_block("text", evidence)] if evidence else [])])
+    return "\n\n".join([*lines[:2], told, *([fenced(evidence)] if evidence else [])])
 
 
 def _refused(page: View) -> Iterator[str]:
@@ -74,11 +72,3 @@ def _refused(page: View) -> Iterator[str]:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
-
-
-def _block(language: str, text: str) -> str:
-    """A fenced block that the text can't end."""
-    fence = "```"
-    while fence in text:
-        fence += "`"
-    return f"{fence}{language}\n{text}\n{fence}"

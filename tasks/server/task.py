@@ -21,7 +21,7 @@ from settings.sweep import Canary
 from tasks.domain.answer import Answer
 from tasks.domain.configuration import Attempt
 from tasks.domain.diagnosis import Diagnosis, Doctor
-from tasks.domain.page import Page
+from tasks.domain.page import Page, page_key
 from tasks.domain.progress import Progress, listener
 from tasks.domain.telling import if_possible
 from tasks.server.attempt import make_attempt
@@ -119,7 +119,7 @@ async def _show(order: LaunchOrder, page: str, diagnosis: Diagnosis) -> None:
     """Put the page into the UI, under a key that is the same every night."""
     told = acreate_markdown_artifact(
         markdown=page,
-        key=f"launch-failed-{order.trial_id}",
+        key=page_key(order.trial_id),
         description=f"{order.label}, attempt {order.number}: {diagnosis.mode}",
     )
     await if_possible(told)
