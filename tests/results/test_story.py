@@ -3,7 +3,7 @@
 import shlex
 from dataclasses import replace
 
-from tasks.domain.configuration import TrialVerdict
+from tasks.domain.configuration import PeerCommand, TrialVerdict
 from tasks.results.command_line import deploy_command
 from tasks.results.conclusion import conclude
 from tasks.results.records import StoredSweep, SweepRecord, SweepState
@@ -39,6 +39,16 @@ def test_the_decision_its_command_and_the_report_are_named():
     assert shlex.split(command.replace("\\\n", "")) == shlex.split(deploy_command(best) or "")
     assert "\n  --cuda-graph-max-bs 128 \\\n" in command
     assert text.rstrip().endswith("`sweeps/x/report.html`")
+
+
+def test_the_command_of_a_server_over_several_hosts_has_every_node():
+    [best] = [
+        r for r in night() if r.trial.axes == {"cuda_graph_max_bs": 128, "speculative_steps": 0}
+    ]
+    peer = PeerCommand("second", ("python3", "--node-rank", "1"), {"NCCL_PROTO": "LL"})
+    launches = tuple(replace(attempt, peers=(peer,)) for attempt in best.attempts)
+    text = told(replace(best, attempts=launches))
+    assert "# on second:\nNCCL_PROTO=LL \\\n  python3 \\\n  --node-rank 1\n```" in text
 
 
 def test_each_cause_is_told_once_with_outcome_cure_evidence_and_where_to_read_on():
