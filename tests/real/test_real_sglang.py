@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tasks.hosts.host import MARK
+
 PROJECT = Path(__file__).resolve().parents[2]
 ROOT = PROJECT / ".real-sglang"
 
@@ -16,14 +18,20 @@ pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
 @pytest.fixture(scope="module")
 def swept() -> dict:
-    """Run the real demo once; the report for machines."""
+    """Run the real demo once; the report for machines.
+
+    On a busy machine every trial may be suspect, which leaves no best: the exit status says so.
+    """
     demo = [sys.executable, str(PROJECT / "scripts/real_sglang/demo.py"), "--root", str(ROOT)]
     done = subprocess.run(demo, cwd=PROJECT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode in (0, 1), done.stdout + done.stderr
     command = [str(Path(sys.executable).with_name("sglang-sweep")), "report", "latest", "--json"]
     environment = {**os.environ, "SGLANG_SWEEP_CONFIG": str(ROOT / "sglang-sweep.toml")}
     report = subprocess.run(command, env=environment, capture_output=True, check=True)
-    return json.loads(report.stdout)
+    told = json.loads(report.stdout)
+    best = any(trial["verdict"] == "measured" for trial in told["trials"])
+    assert done.returncode == (0 if best else 1), done.stdout + done.stderr
+    return told
 
 
 def served(report: dict) -> list[dict]:
@@ -70,13 +78,13 @@ def test_conversations_find_their_beginning_in_the_cache(swept):
         assert 0 < talk["cached_tokens"] < talk["total_input_tokens"]
 
 
-def test_no_server_is_left():
-    marks = [p for p in Path("/proc").iterdir() if p.name.isdigit() and _serves(p)]
-    assert marks == []
+def test_no_server_is_left(swept):
+    of_this_sweep = f"{MARK}={swept['sweep_id']}/".encode()
+    assert [p.name for p in Path("/proc").iterdir() if of_this_sweep in _environment(p)] == []
 
 
-def _serves(process: Path) -> bool:
+def _environment(process: Path) -> bytes:
     try:
-        return str(ROOT / "venv").encode() in (process / "cmdline").read_bytes()
+        return (process / "environ").read_bytes()
     except OSError:
-        return False
+        return b""
