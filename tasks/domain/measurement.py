@@ -60,10 +60,15 @@ class Validity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunVerdict:
-    """A verdict with its reasons; no reason when valid."""
+    """A verdict with its reasons; no reason when valid.
+
+    `disturbed` says that every reason is about the load client, which lacked a core for a while:
+    the server has nothing to do with it, and another run may be clean.
+    """
 
     validity: Validity
     reasons: tuple[str, ...] = ()
+    disturbed: bool = False
 
 
 SLO = "slo"

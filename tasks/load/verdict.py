@@ -38,7 +38,9 @@ STALL_OVER_USUAL = 50
 
 MOST_RATE_ERROR = 0.01
 LEAST_IN_FLIGHT_SHARE = 0.9
-MOST_MERGED_SHARE = 0.01
+MOST_MERGED_SHARE = 0.005
+"""Half of what the 99th percentile of the gaps leaves aside: so few don't move it."""
+
 LEAST_BUSY_S = 0.5
 MOST_STARVED_SHARE = 0.05
 MOST_GROWTH = 1.5
@@ -73,10 +75,12 @@ def judge(evidence: Evidence) -> RunVerdict:
     """Judge a run; every reason is given, the grave ones first."""
     invalid = [reason for reason in _grave(evidence) if reason]
     suspect = [reason for reason in _doubtful(evidence) if reason]
+    disturbed = [reason for reason in _disturbed(evidence) if reason]
+    reasons = (*invalid, *suspect, *disturbed)
     if invalid:
-        return RunVerdict(Validity.INVALID, (*invalid, *suspect))
-    if suspect:
-        return RunVerdict(Validity.SUSPECT, tuple(suspect))
+        return RunVerdict(Validity.INVALID, reasons)
+    if reasons:
+        return RunVerdict(Validity.SUSPECT, reasons, disturbed=not suspect)
     return RunVerdict(Validity.VALID)
 
 
@@ -95,15 +99,20 @@ def _doubtful(evidence: Evidence) -> Findings:
     yield _other_length(evidence)
     yield _too_few(evidence)
     yield _stalled(evidence)
-    yield _late(evidence)
-    yield _rate_missed(evidence)
-    yield _slots_empty(evidence)
     yield _queue_grows(evidence)
     yield _pace_changed(evidence)
     yield _cache_warm(evidence)
     yield _client_busy(evidence)
-    yield _client_behind(evidence)
     yield _clock_stepped(evidence)
+
+
+def _disturbed(evidence: Evidence) -> Findings:
+    """What a client that had its core when it needed one would not have met."""
+    yield _late(evidence)
+    yield _rate_missed(evidence)
+    yield _slots_empty(evidence)
+    yield _client_behind(evidence)
+    yield _clock_starved(evidence)
 
 
 def _nothing_finished(evidence: Evidence) -> str | None:
@@ -205,9 +214,13 @@ def _late(evidence: Evidence) -> str | None:
 
 def _why_late(evidence: Evidence) -> str:
     """Whether the load client was too slow, or had no core to run on."""
-    if evidence.facts.starved_s > MOST_STARVED_SHARE * evidence.metrics["duration"]:
+    if _starved(evidence):
         return f"the client waited {evidence.facts.starved_s:.1f} s for a core of a busy machine"
     return "the client can't keep up"
+
+
+def _starved(evidence: Evidence) -> bool:
+    return evidence.facts.starved_s > MOST_STARVED_SHARE * evidence.metrics["duration"]
 
 
 def _rate_missed(evidence: Evidence) -> str | None:
@@ -287,28 +300,48 @@ def _client_busy(evidence: Evidence) -> str | None:
 
 
 def _client_behind(evidence: Evidence) -> str | None:
-    """Reads later than the next token merge two arrivals into one, whoever stamps them.
+    """Chunks that arrive between two looks at a socket are one arrival to us: the last one's.
 
-    A server may send two chunks at once as well; so a late client is blamed only where chunks
-    did arrive together, and those only where the client was late.
+    A server may send two chunks at once as well; so the client is blamed for those alone that came
+    together while it was kept from looking for a good part of the usual gap between chunks.
     """
-    lag_ms, gap_ms = evidence.facts.lag_p99_ns / 1e6, evidence.metrics.get("median_icl_ms", 0.0)
-    if lag_ms <= max(gap_ms, LEAST_LATE_MS):
-        return None
-    merged = merged_share(evidence.finished)
+    gap_ns = evidence.metrics.get("median_icl_ms", 0.0) * 1e6
+    long = [blink for blink in evidence.facts.blinks_ns if blink[1] - blink[0] > gap_ns / 4]
+    merged = merged_share(evidence.finished, long)
     if merged <= MOST_MERGED_SHARE:
         return None
     return (
-        f"the load client read {lag_ms:.1f} ms late (99th percentile), "
-        f"and {merged:.0%} of the chunks arrived together with the one before"
+        f"the load client was kept from reading ({len(long)} times, for up to "
+        f"{max(until - since for since, until in long) / 1e6:.1f} ms): {merged:.1%} of the chunks "
+        "arrived together with the one before"
     )
 
 
-def merged_share(records: Sequence[RequestRecord]) -> float:
-    """Share of the chunks, after each request's first, that have the time of the one before."""
+def _clock_starved(evidence: Evidence) -> str | None:
+    """Times that are our own clock's at the read are as late as we were."""
+    facts = evidence.facts
+    if facts.timestamps == "kernel" or not _starved(evidence):
+        return None
+    return (
+        f"the client waited {facts.starved_s:.1f} s for a core of a busy machine, "
+        "and the arrivals have no time stamps of the kernel's"
+    )
+
+
+def merged_share(records: Sequence[RequestRecord], within: Sequence[tuple[int, int]]) -> float:
+    """Share of the chunks, after each request's first, that have the time of the one before.
+
+    Only those count that arrived within one of the intervals.
+    """
     chunks = chunks_of(records)
     gaps = chunks.gaps[chunks.follows]
-    return float((gaps == 0).mean()) if gaps.size else 0.0
+    if not gaps.size or not within:
+        return 0.0
+    at = chunks.times[chunks.follows][gaps == 0]
+    since, until = np.array(sorted(within), np.int64).T
+    latest = np.searchsorted(since, at) - 1
+    ours = (latest >= 0) & (at <= np.maximum.accumulate(until)[latest])
+    return float(ours.sum() / gaps.size)
 
 
 def _clock_stepped(evidence: Evidence) -> str | None:

@@ -80,7 +80,9 @@ class CaptureFacts:
     `stopped` says why sending stopped early (empty if it didn't), `unsent` how many requests were
     never sent for it. `busy` is the share of its time that the busiest process computed,
     `lag_p99_ns` how late the latest process came to read, `clock_step_ns` the largest jump of
-    CLOCK_REALTIME, `starved_s` how long they were ready to run but had no core.
+    CLOCK_REALTIME, `starved_s` how long they were ready to run but had no core. `blinks_ns` are the
+    times (CLOCK_MONOTONIC, from and until) that a process was too long without looking at what had
+    arrived.
     """
 
     processes: int = 0
@@ -93,6 +95,7 @@ class CaptureFacts:
     unstamped: int = 0
     clock_step_ns: int = 0
     lag_p99_ns: int = 0
+    blinks_ns: Sequence[tuple[int, int]] = ()
     cpu_s: float = 0.0
     starved_s: float = 0.0
     busy: float = 0.0
@@ -232,6 +235,11 @@ def merge(facts: Sequence[Mapping[str, Any]]) -> CaptureFacts:
     return CaptureFacts(
         processes=len(facts),
         stopped=next((fact["stopped"] for fact in facts if fact["stopped"]), ""),
+        blinks_ns=tuple(
+            (since, until)
+            for fact in facts
+            for since, until in zip(fact["blinks_ns"][::2], fact["blinks_ns"][1::2], strict=True)
+        ),
         busy=max(fact["cpu_s"] / max(fact["wall_s"], 1e-9) for fact in facts),
         **{name: sum(fact[name] for fact in facts) for name in summed},
         **{name: max(fact[name] for fact in facts) for name in worst},

@@ -1,14 +1,18 @@
 """Whole sweeps on a simulated host, through the command line, a real Prefect API and the store."""
 
+import contextlib
 import json
 import os
 import signal
 import sqlite3
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from threading import Event
 
 import httpx
+import polars as pl
 import pytest
 
 from tests.hosts.processes import running
@@ -479,6 +483,59 @@ def test_a_workload_is_cross_checked_by_the_stacks_own_client(make_bed):
     assert trial["metrics"]["check/c1"]["output_throughput"] == 123.0
     assert trial["metrics"]["chat/c1"]["output_throughput"] != 123.0
     assert bed.marked() == []
+
+
+def test_a_load_that_was_disturbed_is_driven_once_more_on_the_same_server(make_bed):
+    bed = make_bed()
+    chat = {"name": "chat", "input_len": 8, "output_len": 64, "concurrency": 1, "requests": 2}
+    process = bed.start("run", bed.sweep(axes={}, baseline={}, workloads=[chat]))
+    told = Event()
+
+    def keep_it_from_reading() -> None:
+        while not told.wait(0.2):
+            for number in (signal.SIGSTOP, signal.SIGCONT):
+                for pid in loading(bed):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, number)
+                time.sleep(0.2)
+
+    with ThreadPoolExecutor(1) as pool:
+        thief = pool.submit(keep_it_from_reading)
+        lines = []
+        for line in process.stdout:
+            lines.append(line)
+            if "once more" in line:
+                told.set()
+        told.set()
+        thief.result()
+        process.stdout.close()
+    assert process.wait() in (0, 1), "".join(lines)
+    [trial] = bed.report()["trials"]
+    assert len(trial["attempts"]) == 1
+    [record] = bed.store.glob("*/trials/*/trial.json")
+    [level] = json.loads(record.read_text())["levels"]
+    assert "kept from reading" in level["client"]["again_since"]
+    assert level["metrics"]["completed"] == 2
+    requests = pl.read_parquet(record.parent / "requests.parquet")
+    assert requests.filter(~pl.col("warmup")).height == 2
+
+
+def loading(bed) -> list[int]:
+    """The processes that send a bed's load."""
+    ours = str(bed.folder).encode()
+    return [
+        int(entry.name)
+        for entry in Path("/proc").iterdir()
+        if entry.name.isdigit() and ours in _of(entry, "environ")
+        if b"capture.program" in _of(entry, "cmdline")
+    ]
+
+
+def _of(process: Path, what: str) -> bytes:
+    try:
+        return (process / what).read_bytes()
+    except OSError:
+        return b""
 
 
 def test_the_largest_load_within_the_slo_is_found_on_one_launch(make_bed):

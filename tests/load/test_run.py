@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+import signal
 from pathlib import Path
 
 import pytest
@@ -89,6 +90,29 @@ async def test_the_client_tells_of_itself():
     assert client["send_late_p99_ms"] >= 0
     assert client["read_lag_p99_ms"] > 0
     assert client["cache_flushed"] == 1
+
+
+async def test_a_client_that_has_no_core_says_so():
+    """However steady the server: chunks that arrive meanwhile are one arrival to it."""
+
+    async def take_its_core() -> None:
+        while True:
+            await asyncio.sleep(0.15)
+            for signal_number in (signal.SIGSTOP, signal.SIGCONT):
+                for pid in processes_of_the_load():
+                    os.kill(pid, signal_number)
+                await asyncio.sleep(0.04)
+
+    thief = asyncio.create_task(take_its_core())
+    try:
+        what = workload(output_len=100, requests=4)
+        result, _ = await level_of(Behaviour(itl_s=0.01), what=what)
+    finally:
+        thief.cancel()
+    assert result.verdict.validity is Validity.SUSPECT
+    assert any(
+        "the load client was kept from reading" in reason for reason in result.verdict.reasons
+    )
 
 
 async def test_warm_up_requests_come_first_and_do_not_count():

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tasks.domain.measurement import RequestOutcome, Validity
+from tasks.domain.measurement import RequestOutcome, RequestRecord, Validity
 from tasks.load.metrics import compute_metrics
 from tasks.load.target import Level
 from tasks.load.verdict import Evidence, judge
@@ -206,14 +206,80 @@ def test_a_client_that_cannot_measure_says_so(change, reason):
     assert verdict.reasons == (reason,)
 
 
-def test_a_late_client_is_blamed_where_chunks_were_merged():
-    facts = replace(HEALTHY, lag_p99_ns=15_000_000)
-    assert judge(evidence(one_after_the_other(4), facts=facts)).reasons == ()
-    merged = replace(answered(0), arrival_ns=(20_000_000, 30_000_000, 30_000_000, 40_000_000))
-    assert judge(evidence([merged])).reasons == ()
-    assert judge(evidence([merged], facts=facts)).reasons == (
-        "the load client read 15.0 ms late (99th percentile), "
-        "and 33% of the chunks arrived together with the one before",
+MS = 1_000_000
+
+
+def blinking(*blinks_ms: tuple[int, int]) -> CaptureFacts:
+    return replace(HEALTHY, blinks_ns=tuple((a * MS, b * MS) for a, b in blinks_ms))
+
+
+def together(*arrivals_ms: int) -> RequestRecord:
+    """A request whose chunks arrived at these times."""
+    arrivals = tuple(at * MS for at in arrivals_ms)
+    return replace(
+        answered(0),
+        arrival_ns=arrivals,
+        cumulative_tokens=tuple(range(1, len(arrivals) + 1)),
+        end_ns=arrivals[-1],
+        requested_tokens=len(arrivals),
+        completion_tokens=len(arrivals),
+    )
+
+
+@pytest.mark.parametrize(
+    ("blinks_ms", "blamed"),
+    [
+        ([], False),  # the server sent two at once
+        ([(31, 34)], True),
+        ([(5, 9), (31, 34), (60, 70)], True),
+        ([(32, 34)], False),  # a fifth of the gap: nothing is merged in so short a time
+        ([(5, 9), (36, 60)], False),  # at another time
+        ([(5, 70), (40, 45)], True),  # of two processes
+    ],
+)
+def test_a_client_is_blamed_for_what_came_together_while_it_did_not_look(blinks_ms, blamed):
+    merged = together(20, 33, 33, 43, 53)
+    verdict = judge(evidence([merged], facts=blinking(*blinks_ms)))
+    assert bool(verdict.reasons) is blamed
+    assert judge(evidence([together(20, 31, 42, 53)], facts=blinking(*blinks_ms))).reasons == ()
+
+
+def test_a_late_client_says_how_often_and_for_how_long():
+    merged = together(20, 33, 33, 43, 53)
+    assert judge(evidence([merged], facts=blinking((31, 34), (50, 50), (60, 67)))).reasons == (
+        "the load client was kept from reading (2 times, for up to 7.0 ms): "
+        "25.0% of the chunks arrived together with the one before",
+    )
+
+
+def test_a_few_merged_chunks_move_no_percentile():
+    one_of_250 = together(*(10 * n - 10 * (n == 99) for n in range(1, 252)))
+    facts = blinking((970, 985))
+    assert judge(evidence([one_of_250], facts=facts)).reasons == ()
+    one_of_150 = together(*(10 * n - 10 * (n == 99) for n in range(1, 152)))
+    assert len(judge(evidence([one_of_150], facts=facts)).reasons) == 1
+
+
+def test_what_only_disturbed_the_client_may_be_tried_again():
+    merged, facts = together(20, 33, 33, 43, 53), blinking((31, 34))
+    assert judge(evidence([merged], facts=facts)).disturbed
+    saturated = replace(facts, busy=0.97)  # it would be the same again
+    assert not judge(evidence(one_after_the_other(20), facts=saturated)).disturbed
+    other_length = replace(merged, requested_tokens=9)
+    assert not judge(evidence([other_length], facts=facts)).disturbed
+    assert not judge(evidence([merged], facts=HEALTHY)).disturbed
+    dead = replace(facts, stopped="server died")
+    assert not judge(evidence([merged], facts=dead)).disturbed
+
+
+def test_a_clock_of_our_own_needs_a_core():
+    facts = replace(HEALTHY, starved_s=0.5)
+    records = one_after_the_other(4)
+    assert judge(evidence(records, facts=facts)).reasons == ()
+    [reason] = judge(evidence(records, facts=replace(facts, unstamped=1000))).reasons
+    assert reason == (
+        "the client waited 0.5 s for a core of a busy machine, "
+        "and the arrivals have no time stamps of the kernel's"
     )
 
 

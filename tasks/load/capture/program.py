@@ -60,7 +60,8 @@ def tell_end(loop: Loop, cpu_s: float, starved_s: float) -> None:
         bytes=loop.bytes,
         unstamped=loop.unstamped,
         clock_step_ns=loop.clock_step,
-        lag_p99_ns=quantile(loop.lags, 0.99),
+        lag_p99_ns=weighted_quantile(loop.lags, 0.99),
+        blinks_ns=loop.blinks.tolist(),
         cpu_s=cpu_s,
         starved_s=starved_s,
         wall_s=(now_ns() - loop.start) / 1e9,
@@ -68,10 +69,14 @@ def tell_end(loop: Loop, cpu_s: float, starved_s: float) -> None:
     )
 
 
-def quantile(values: array[int], share: float) -> int:
-    """A quantile by rank; 0 of nothing."""
-    ordered = sorted(values)
-    return ordered[int(share * (len(ordered) - 1))] if ordered else 0
+def weighted_quantile(values: array[int], share: float) -> int:
+    """A quantile of values that are each followed by how often they occur; 0 of nothing."""
+    rank, most = 0, share * sum(values[1::2])
+    for value, count in sorted((values[at], values[at + 1]) for at in range(0, len(values), 2)):
+        rank += count
+        if rank >= most:
+            return value
+    return 0
 
 
 def read_exactly(count: int) -> bytes:
