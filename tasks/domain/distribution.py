@@ -1,56 +1,68 @@
 """Mean, spread and percentiles of many values, some of which stand for several.
 
 A gap of a chunk of three tokens is three gaps between tokens, each a third of it. Kept apart by
-their weight and ordered once, the same values tell of chunks and of tokens, whatever their number.
+that number and ordered once, the same values tell of chunks and of tokens, whatever their number.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 Values = NDArray[np.float64]
+Ordered = NDArray[np.uint32] | NDArray[np.int64] | Values
+"""Values in ascending order."""
 
 _BLOCK = 1 << 16
+_MOST_NARROW = int(np.iinfo(np.uint32).max)
 
 PERCENTILES = {"median": 50, "p90": 90, "p95": 95, "p99": 99}
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Values in ascending order, each of which counts `weight` times; at least one of each."""
+    """Values in ascending order, at least one, each split evenly into `split` values.
 
-    ordered: Values
-    weight: int = 1
+    Where several parts make one distribution, all are of whole numbers.
+    """
+
+    ordered: Ordered
+    split: int = 1
 
     @property
     def count(self) -> int:
         """How many values it stands for."""
-        return len(self.ordered) * self.weight
+        return len(self.ordered) * self.split
+
+    def up_to(self, value: int) -> int:
+        """How many of the whole numbers, unsplit, are at most `value`."""
+        if value >= self.ordered[-1]:
+            return len(self.ordered)
+        if value < self.ordered[0]:
+            return 0
+        # A needle of another type would have the whole of them converted.
+        return int(self.ordered.searchsorted(self.ordered.dtype.type(value), side="right"))
+
+
+def in_order(pieces: Sequence[NDArray[np.int64]]) -> Ordered:
+    """Put whole numbers together and in order: in 32 bits where they fit, twice as fast."""
+    low, high = min(int(p.min()) for p in pieces), max(int(p.max()) for p in pieces)
+    values: Ordered
+    if low >= 0 and high <= _MOST_NARROW:
+        values = np.concatenate([piece.astype(np.uint32) for piece in pieces])
+    else:
+        values = np.concatenate(pieces)
+    values.sort()
+    return values
 
 
 def whole(values: NDArray[np.int64] | Values) -> list[Part]:
-    """Take values of equal weight; nothing of none."""
-    ordered = values.astype(np.float64)
-    ordered.sort()
-    return [Part(ordered)] if ordered.size else []
-
-
-def by_number(
-    values: Values, numbers: NDArray[np.int64], counted: NDArray[np.bool_]
-) -> dict[int, Part]:
-    """Put those values together that are counted and have the same number, each part ordered."""
-    found = {}
-    for number in np.flatnonzero(np.bincount(numbers)):
-        chosen = numbers == number
-        chosen &= counted
-        ordered = values[chosen]
-        if ordered.size:
-            ordered.sort()
-            found[int(number)] = Part(ordered)
-    return found
+    """Take values that stand for themselves; nothing of none."""
+    ascending = values.astype(np.float64)
+    ascending.sort()
+    return [Part(ascending)] if ascending.size else []
 
 
 def statistics(parts: Sequence[Part]) -> dict[str, float]:
@@ -58,8 +70,8 @@ def statistics(parts: Sequence[Part]) -> dict[str, float]:
     count = sum(part.count for part in parts)
     if not count:
         return {}
-    mean = sum(part.weight * float(part.ordered.sum()) for part in parts) / count
-    squares = (part.weight * _squares(part.ordered, mean) for part in parts)
+    mean = sum(part.ordered.sum().item() for part in parts) / count
+    squares = (_squares(part.ordered, mean * part.split) / part.split for part in parts)
     found = {"mean": mean, "std": math.sqrt(sum(squares) / count)}
     return found | {name: percentile(parts, percent) for name, percent in PERCENTILES.items()}
 
@@ -74,22 +86,38 @@ def percentile(parts: Sequence[Part], percent: float) -> float:
 
 
 def _at(parts: Sequence[Part], rank: int) -> float:
-    """The value at a rank, counted from 0, of all parts together."""
+    """The value at a rank, counted from 0, of all parts together.
+
+    The middle of the longest part is held against all; it is the value, or what lies on its wrong
+    side falls away.
+    """
     if len(parts) == 1:
-        return float(parts[0].ordered[rank // parts[0].weight])
-    low = math.nextafter(min(float(part.ordered[0]) for part in parts), -math.inf)
-    high = max(float(part.ordered[-1]) for part in parts)
-    while low < (middle := low + (high - low) / 2) < high:
-        reached = sum(int(_up_to(part, middle)) * part.weight for part in parts)
-        low, high = (low, middle) if reached > rank else (middle, high)
-    return high
+        return float(parts[0].ordered[rank // parts[0].split]) / parts[0].split
+    longest = max(parts, key=lambda part: len(part.ordered))
+    middle, split = int(longest.ordered[len(longest.ordered) // 2]), longest.split
+    reached = [part.up_to(middle * part.split // split) for part in parts]
+    through = _counts(parts, reached)
+    if rank >= through:
+        above = (part.ordered[at:] for part, at in zip(parts, reached, strict=True))
+        return _at(_filled(parts, above), rank - through)
+    below = [part.up_to(-(-middle * part.split // split) - 1) for part in parts]
+    if rank < _counts(parts, below):
+        before = (part.ordered[:at] for part, at in zip(parts, below, strict=True))
+        return _at(_filled(parts, before), rank)
+    return middle / split
 
 
-def _up_to(part: Part, value: float) -> np.intp:
-    return part.ordered.searchsorted(value, side="right")
+def _counts(parts: Sequence[Part], values: Sequence[int]) -> int:
+    return sum(part.split * count for part, count in zip(parts, values, strict=True))
 
 
-def _squares(ordered: Values, mean: float) -> float:
+def _filled(parts: Sequence[Part], values: Iterable[Ordered]) -> list[Part]:
+    """Give the parts those values, and leave out the ones that have none."""
+    found = zip(parts, values, strict=True)
+    return [Part(ordered, part.split) for part, ordered in found if len(ordered)]
+
+
+def _squares(values: Ordered, mean: float) -> float:
     """Sum the squares about a mean, in blocks that the processor's cache holds."""
-    blocks = (ordered[at : at + _BLOCK] - mean for at in range(0, len(ordered), _BLOCK))
+    blocks = (values[at : at + _BLOCK] - mean for at in range(0, len(values), _BLOCK))
     return math.fsum(float(np.square(block, out=block).sum()) for block in blocks)

@@ -40,100 +40,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from settings.workload import Slo
-from tasks.domain.distribution import Part, Values, by_number, percentile, statistics, whole
+from tasks.domain.chunks import Tally, tally
+from tasks.domain.distribution import Part, Values, percentile, statistics, whole
+from tasks.domain.requests import UNKNOWN, Flags, Requests, Times, Window
 from tasks.domain.steadiness import Paced, steadiness
 
 FREE = Slo()
-UNKNOWN = -1
-"""A count that the server didn't give."""
 
 _FEWEST_FOR_QUARTILES = 4
 _BRIEF = ("mean", "median", "p99")
 _NS_PER_MS = 1e6
 _NS_PER_S = 1e9
-
-Times = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A stretch of a run, in ns of CLOCK_MONOTONIC."""
-
-    start_ns: int
-    end_ns: int
-
-    @property
-    def length_s(self) -> float:
-        """Its length in seconds."""
-        return (self.end_ns - self.start_ns) / _NS_PER_S
-
-
-@dataclass(frozen=True, slots=True)
-class Chunks:
-    """The chunks of many requests in columns, request after request.
-
-    `tokens` are those that a chunk brought, `gaps` the ns since the same request's chunk before, 0
-    for a request's first.
-    `follows` marks the chunks whose gap counts for ITL: not a request's first, nor one whose
-    predecessor came before any text. `finished` marks the chunks of finished requests, and is
-    None where all are.
-    """
-
-    times: Times
-    tokens: Times
-    gaps: Values
-    follows: Flags
-    finished: Flags | None
-
-
-@dataclass(frozen=True, slots=True)
-class Requests:
-    """The measured requests of one run in columns, without warm-up; times are ns.
-
-    `first_text_ns` is 0 where no text came. The counts are the server's, `UNKNOWN` where it gave
-    none. `lengths` says how many chunks with tokens each request had: `arrival_ns` and
-    `cumulative_tokens` hold them one request after the other.
-    """
-
-    intended_ns: Times
-    sent_ns: Times
-    end_ns: Times
-    first_text_ns: Times
-    prompt_tokens: Times
-    completion_tokens: Times
-    cached_tokens: Times
-    verify_steps: Times
-    finished: Flags
-    lengths: Times
-    arrival_ns: Times
-    cumulative_tokens: Times
-
-    @property
-    def first_ns(self) -> Times:
-        """When each request's first chunk with tokens arrived; 0 where none did."""
-        return self._at(np.cumsum(self.lengths) - self.lengths, self.arrival_ns)
-
-    @property
-    def output_tokens(self) -> Times:
-        """Generated tokens: the server's count, or what its chunks add up to."""
-        counted = self._at(np.cumsum(self.lengths) - 1, self.cumulative_tokens)
-        return np.where(self.completion_tokens == UNKNOWN, counted, self.completion_tokens)
-
-    @property
-    def e2e_ns(self) -> Times:
-        """From the intended send to the end."""
-        return self.end_ns - self.intended_ns
-
-    def _at(self, places: Times, chunks: Times) -> Times:
-        """Look a chunk of each request up; 0 where it has none."""
-        found = np.zeros(len(self.lengths), np.int64)
-        having = self.lengths > 0
-        found[having] = chunks[places[having]]
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,35 +92,17 @@ def metrics_of(
     if duration_s > 0:
         metrics |= _rates(metrics, done, duration_s)
         metrics |= _goodput(requests, done, duration_s, slo)
-    chunks = chunks_of(requests)
-    metrics |= _latencies(done, chunks)
-    metrics |= _peaks(requests, chunks)
-    steady = steady_throughput(requests, concurrency, chunks)
-    if steady is not None:
-        metrics["steady_output_throughput"] = steady
-    metrics |= steadiness(_in_steady_order(requests, concurrency))
+    window = steady_window(requests, concurrency)
+    told = tally(requests, window)
+    metrics |= _latencies(done, told)
+    metrics |= _peaks(requests, told)
+    if window is not None:
+        metrics["steady_output_throughput"] = told.within / window.length_s
+        metrics |= steadiness(_in_steady_order(requests, window))
     accept_length = accepted(requests) or accept_length
     if accept_length is not None:
         metrics["accept_length"] = accept_length
     return metrics
-
-
-def chunks_of(requests: Requests) -> Chunks:
-    """Work out what each chunk brought and how long it took."""
-    times, counts, lengths = requests.arrival_ns, requests.cumulative_tokens, requests.lengths
-    starts = (np.cumsum(lengths) - lengths)[lengths > 0]
-    gaps, tokens = np.empty(len(times)), np.empty_like(counts)
-    np.subtract(times[1:], times[:-1], out=gaps[1:], casting="unsafe")  # exact below 104 days
-    np.subtract(counts[1:], counts[:-1], out=tokens[1:])
-    gaps[starts], tokens[starts] = 0, counts[starts]
-    follows = np.ones(len(times), bool)
-    if (requests.first_text_ns > requests.first_ns).any():
-        follows[1:] = times[:-1] >= np.repeat(requests.first_text_ns, lengths)[1:]
-    follows[starts] = False
-    finished = requests.finished
-    return Chunks(
-        times, tokens, gaps, follows, None if finished.all() else np.repeat(finished, lengths)
-    )
 
 
 def accepted(requests: Requests) -> float | None:
@@ -236,11 +137,8 @@ def steady_window(requests: Requests, concurrency: int | None) -> Window | None:
     return window if window.end_ns > window.start_ns else None
 
 
-def _in_steady_order(requests: Requests, concurrency: int | None) -> Paced:
+def _in_steady_order(requests: Requests, window: Window) -> Paced:
     """Take the time per token of the requests within the steady window, as they ended."""
-    window = steady_window(requests, concurrency)
-    if window is None:
-        return Paced.none()
     first = np.where(requests.first_text_ns > 0, requests.first_text_ns, requests.first_ns)
     counted = (
         requests.finished
@@ -253,21 +151,6 @@ def _in_steady_order(requests: Requests, concurrency: int | None) -> Paced:
     ends, tokens = requests.end_ns[counted][order], requests.output_tokens[counted][order]
     pace = (ends - first[counted][order]) / (tokens - 1)
     return Paced((ends - requests.intended_ns.min()) / _NS_PER_S, pace)
-
-
-def steady_throughput(
-    requests: Requests, concurrency: int | None, chunks: Chunks | None = None
-) -> float | None:
-    """Tokens a second that arrived within the steady window, failed requests' included.
-
-    `chunks` are those of the requests, where the caller has them already.
-    """
-    window = steady_window(requests, concurrency)
-    if window is None:
-        return None
-    chunks = chunks or chunks_of(requests)
-    inside = (chunks.times > window.start_ns) & (chunks.times <= window.end_ns)
-    return float(np.sum(chunks.tokens, where=inside)) / window.length_s
 
 
 def mean_in_flight(requests: Requests, window: Window) -> float:
@@ -345,23 +228,22 @@ def _keeps(done: _Finished, slo: Slo) -> Flags:
     return kept
 
 
-def _latencies(done: _Finished, chunks: Chunks) -> dict[str, float]:
-    counted = chunks.follows if chunks.finished is None else chunks.follows & chunks.finished
-    gaps = by_number(chunks.gaps, chunks.tokens, counted)
-    per_token = [part if n == 1 else Part(part.ordered / n, n) for n, part in gaps.items() if n]
+def _latencies(done: _Finished, told: Tally) -> dict[str, float]:
+    per_chunk = [Part(gaps) for gaps in told.gaps.values()]
+    per_token = [Part(gaps, tokens) for tokens, gaps in told.gaps.items() if tokens]
     e2e = whole(done.e2e)
     found = _named("ttft", whole(done.ttft[done.text]))
     found |= _named("tpot", whole(done.tpot[done.has_tpot]))
     found |= _named("itl", per_token)
     found |= _named("e2e_latency", e2e)
-    for name, parts in (("icl", [*gaps.values()]), ("first_token", whole(done.first_token))):
+    for name, parts in (("icl", per_chunk), ("first_token", whole(done.first_token))):
         every = _named(name, parts)
         found |= {key: value for key, value in every.items() if key.split("_")[0] in _BRIEF}
     if len(done.e2e) >= _FEWEST_FOR_QUARTILES:
         low, high = percentile(e2e, 25), percentile(e2e, 75)
         found["e2e_outlier_share"] = float((done.e2e > high + 3 * (high - low)).mean())
-    if gaps:
-        found["max_icl_ms"] = max(float(p.ordered[-1]) for p in gaps.values()) / _NS_PER_MS
+    if per_chunk:
+        found["max_icl_ms"] = max(int(part.ordered[-1]) for part in per_chunk) / _NS_PER_MS
     return found
 
 
@@ -370,25 +252,13 @@ def _named(name: str, parts_ns: Sequence[Part]) -> dict[str, float]:
     return {f"{key}_{name}_ms": value / _NS_PER_MS for key, value in found.items()}
 
 
-def _peaks(requests: Requests, chunks: Chunks) -> dict[str, float]:
+def _peaks(requests: Requests, told: Tally) -> dict[str, float]:
     if not len(requests.end_ns):
         return {}
-    start = int(requests.intended_ns.min())
     return {
-        "max_output_tokens_per_s": _busiest(chunks, start),
+        "max_output_tokens_per_s": told.busiest,
         "max_concurrent_requests": float(_most_in_flight(requests)),
     }
-
-
-def _busiest(chunks: Chunks, start_ns: int) -> float:
-    """Sum the tokens of each second; a request's chunks of one second stand together."""
-    if not chunks.times.size:
-        return 0.0
-    seconds = chunks.times - start_ns
-    seconds //= int(_NS_PER_S)
-    firsts = np.flatnonzero(np.concatenate(([True], seconds[1:] != seconds[:-1])))
-    tokens = np.add.reduceat(chunks.tokens, firsts)
-    return float(np.bincount(np.maximum(seconds[firsts], 0), weights=tokens).max())
 
 
 def _most_in_flight(requests: Requests) -> int:

@@ -32,11 +32,6 @@ class Paced:
     ended_s: Values
     pace: Values
 
-    @classmethod
-    def none(cls) -> "Paced":
-        """No request."""
-        return cls(np.empty(0), np.empty(0))
-
 
 def steadiness(paced: Paced) -> dict[str, float]:
     """Tell drift, and change of level where there is one; nothing of too few requests."""

@@ -5,9 +5,11 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from settings.workload import Slo
-from tasks.domain import metrics
+from tasks.domain import chunks, metrics
+from tasks.domain.chunks import Chunks
 from tasks.domain.measurement import RequestOutcome, RequestRecord
-from tasks.domain.metrics import FREE, UNKNOWN, Chunks, Requests, Times, Window
+from tasks.domain.metrics import FREE
+from tasks.domain.requests import UNKNOWN, Requests, Times, Window
 
 _NS_PER_S = 1e9
 
@@ -62,7 +64,7 @@ def duration_of(records: Sequence[RequestRecord]) -> float:
 
 def chunks_of(records: Sequence[RequestRecord]) -> Chunks:
     """Work out what each chunk brought and how long it took."""
-    return metrics.chunks_of(in_columns(records))
+    return chunks.chunks_of(in_columns(records))
 
 
 def accepted(finished: Sequence[RequestRecord]) -> float | None:
@@ -73,11 +75,6 @@ def accepted(finished: Sequence[RequestRecord]) -> float | None:
 def steady_window(records: Sequence[RequestRecord], concurrency: int | None) -> Window | None:
     """Find the stretch in which the load was what the level says: `metrics.steady_window`."""
     return metrics.steady_window(in_columns(records), concurrency)
-
-
-def steady_throughput(records: Sequence[RequestRecord], concurrency: int | None) -> float | None:
-    """Tokens a second that arrived within the steady window, failed requests' included."""
-    return metrics.steady_throughput(in_columns(records), concurrency)
 
 
 def mean_in_flight(records: Sequence[RequestRecord], window: Window) -> float:

@@ -17,7 +17,8 @@ import polars as pl
 
 from settings.workload import Slo
 from tasks.domain.measurement import RequestOutcome
-from tasks.domain.metrics import FREE, UNKNOWN, Requests, metrics_of
+from tasks.domain.metrics import FREE, metrics_of
+from tasks.domain.requests import UNKNOWN, Requests
 from tasks.results.folders import SweepFolder
 from tasks.results.records import Damaged, StoredSweep
 from tasks.results.schema import REQUESTS
@@ -27,15 +28,13 @@ _RUN = ("workload", "level", "repeat")
 _COUNTS = ("prompt_tokens", "completion_tokens", "cached_tokens", "verify_steps")
 _TIMES = ("intended_ns", "sent_ns", "end_ns", "first_text_ns")
 _CHUNKS = ("arrival_ns", "cumulative_tokens")
-_ROWS = (*_TIMES, *_COUNTS, "finished", "lengths")
-_EXPRESSIONS = (
-    *(pl.col(name) for name in (*_RUN, *_CHUNKS)),
-    pl.col("warmup").fill_null(value=False),
-    *(pl.col(name).fill_null(0) for name in _TIMES),
-    *(pl.col(name).fill_null(UNKNOWN) for name in _COUNTS),
-    (pl.col("outcome") == RequestOutcome.FINISHED.value).alias("finished"),
-    pl.col("arrival_ns").list.len().fill_null(0).cast(pl.Int64).alias("lengths"),
-)
+_READ = (*_RUN, *_TIMES, *_COUNTS, *_CHUNKS, "outcome", "warmup")
+_ROWS = {
+    **{name: pl.col(name).fill_null(0) for name in _TIMES},
+    **{name: pl.col(name).fill_null(UNKNOWN) for name in _COUNTS},
+    "finished": pl.col("outcome") == RequestOutcome.FINISHED.value,
+    "lengths": pl.col("arrival_ns").list.len().fill_null(0).cast(pl.Int64),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,25 +123,31 @@ def _recount(path: Path, slos: Mapping[str, Slo]) -> Recount:
 
 
 def _runs(path: Path, slos: Mapping[str, Slo]) -> Iterator[Run]:
-    """Read the file whole, each column once, and cut the columns into runs and what warms up."""
-    frame = scan_table(path, REQUESTS).select(*_EXPRESSIONS).collect()
-    rows = {name: frame[name].to_numpy() for name in _ROWS}
-    having = frame if rows["lengths"].all() else frame.filter(pl.col("lengths") > 0)
-    chunks = {name: having[name].explode().to_numpy() for name in _CHUNKS}
-    warmup, ends = frame["warmup"].to_numpy(), np.cumsum(rows["lengths"])
+    """Read the file whole, each column once, and cut it into runs and what warms up."""
+    frame = scan_table(path, REQUESTS).select(_READ).collect()
+    requests, warmup = _requests(frame), frame["warmup"].fill_null(value=False).to_numpy()
     for workload, level, repeat, at, count in _bounds(frame):
-        first = at + int(np.count_nonzero(warmup[at : at + count]))
-        if warmup[first : at + count].any():
+        first, end = at + int(np.count_nonzero(warmup[at : at + count])), at + count
+        if warmup[first:end].any():
             raise Damaged(f"{workload} {level} {repeat}: its warm-up isn't at its beginning")
-        cut = slice(first, at + count)
-        of_chunks = slice(int(ends[first - 1]) if first else 0, int(ends[at + count - 1]))
-        requests = Requests(
-            **{name: column[cut] for name, column in rows.items()},
-            **{name: column[of_chunks] for name, column in chunks.items()},
-        )
         slots = int(level[1:]) if level.startswith("c") else None
-        metrics = metrics_of(requests, slots, slo=slos.get(workload, FREE))
+        metrics = metrics_of(requests.part(first, end), slots, slo=slos.get(workload, FREE))
         yield Run(workload, level, repeat, metrics)
+
+
+def _requests(frame: pl.DataFrame) -> Requests:
+    """Take all rows as they are: of the chunks, which are most of it, none is copied."""
+    arrivals, tokens = (frame[name].list.len().fill_null(0) for name in _CHUNKS)
+    if not arrivals.equals(tokens):
+        raise Damaged("a request has more arrivals than counts of tokens, or fewer")
+    rows = frame.select(**_ROWS)
+    return Requests(
+        **{name: rows[name].to_numpy() for name in _ROWS},
+        **{
+            name: frame[name].explode(empty_as_null=False, keep_nulls=False).to_numpy()
+            for name in _CHUNKS
+        },
+    )
 
 
 def _bounds(frame: pl.DataFrame) -> Iterator[tuple[str, str, int, int, int]]:

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.domain.distribution import Part, by_number, percentile, statistics, whole
+from tasks.domain.distribution import Part, in_order, percentile, statistics, whole
 
 PARTS = st.lists(
     st.tuples(
@@ -19,9 +19,9 @@ PARTS = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(PARTS, st.integers(0, 100))
-def test_weights_are_repetitions(given_parts, percent):
-    parts = [Part(np.sort(np.array(v, float)), weight) for v, weight in given_parts]
-    written_out = np.concatenate([np.repeat(part.ordered, part.weight) for part in parts])
+def test_split_values_are_so_many_shares(given_parts, percent):
+    parts = [Part(in_order([np.array(values)]), split) for values, split in given_parts]
+    written_out = np.concatenate([np.repeat(p.ordered / p.split, p.split) for p in parts])
     assert percentile(parts, percent) == pytest.approx(np.percentile(written_out, percent))
     found = statistics(parts)
     assert found["mean"] == pytest.approx(written_out.mean())
@@ -30,8 +30,8 @@ def test_weights_are_repetitions(given_parts, percent):
 
 
 def test_by_hand():
-    """1, 1, 1 and 5: mean 2, variance (3 * 1 + 9) / 4 = 3, p90 1 + 0.7 * 4."""
-    found = statistics([Part(np.array([5.0])), Part(np.array([1.0]), 3)])
+    """5, and 3 in three shares of 1: mean 2, variance (3 * 1 + 9) / 4 = 3, p90 1 + 0.7 * 4."""
+    found = statistics([Part(np.array([5])), Part(np.array([3]), 3)])
     assert found["mean"] == 2
     assert found["std"] == pytest.approx(3**0.5)
     assert (found["median"], found["p90"]) == (1, pytest.approx(3.8))
@@ -47,12 +47,12 @@ def test_of_nothing_one_and_two():
     assert two["p99"] == pytest.approx(7.98)
 
 
-def test_values_are_put_together_by_number():
-    values, numbers = np.array([5.0, 3.0, 9.0, 1.0, 2.0]), np.array([1, 2, 1, 0, 3])
-    found = by_number(values, numbers, np.array([True, True, True, True, False]))
-    assert {number: part.ordered.tolist() for number, part in found.items()} == {
-        0: [1],
-        1: [5, 9],
-        2: [3],
-    }
-    assert by_number(np.array([]), np.array([], np.int64), np.array([], bool)) == {}
+@pytest.mark.parametrize("other", [[7], [2**32 - 1], [2**32], [-1], [-(2**40), 2**40]])
+def test_values_of_any_width_are_put_in_order(other):
+    """Distributions of 32-bit and of wider values, of values below nothing, and of both."""
+    pieces = [np.array([5, 3]), np.array(other)]
+    assert in_order(pieces).tolist() == sorted([5, 3, *other])
+    parts = [Part(in_order(pieces)), Part(np.array([6, 6, 9]), 3)]
+    written_out = [5, 3, *other, *([2] * 6), *([3] * 3)]
+    for percent in (0, 10, 50, 77, 100):
+        assert percentile(parts, percent) == pytest.approx(np.percentile(written_out, percent))

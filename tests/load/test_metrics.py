@@ -11,7 +11,6 @@ from tasks.load.metrics import (
     duration_of,
     mean_in_flight,
     output_tokens,
-    steady_throughput,
     steady_window,
 )
 from tests.load.factory import MS, record
@@ -176,7 +175,9 @@ def test_steady_window_of_a_closed_loop():
     window = steady_window(slots_of_two(), 2)
     # From the later of the first tokens of the first two to the first end after the last send.
     assert (window.start_ns, window.end_ns) == (12 * MS, 32 * MS)
-    assert steady_throughput(slots_of_two(), 2) == pytest.approx(4 / 0.020)
+    assert compute_metrics(slots_of_two(), 2)["steady_output_throughput"] == pytest.approx(
+        4 / 0.020
+    )
     assert mean_in_flight(slots_of_two(), window) == pytest.approx(2.0)
 
 
@@ -190,7 +191,7 @@ def test_slots_that_stay_empty_show_in_the_mean_in_flight():
 def test_steady_window_of_one_request_is_its_decoding():
     window = steady_window([ONE], 1)
     assert (window.start_ns, window.end_ns) == (110 * MS, 123 * MS)
-    assert steady_throughput([ONE], 1) == pytest.approx(2 / 0.013)
+    assert compute_metrics([ONE], 1)["steady_output_throughput"] == pytest.approx(2 / 0.013)
 
 
 def test_steady_window_of_an_open_loop():
@@ -199,7 +200,7 @@ def test_steady_window_of_an_open_loop():
     ]
     window = steady_window(requests, None)
     assert (window.start_ns, window.end_ns) == (20 * MS, 50 * MS)
-    assert steady_throughput(requests, None) == pytest.approx(3 / 0.030)
+    assert compute_metrics(requests, None)["steady_output_throughput"] == pytest.approx(3 / 0.030)
 
 
 def test_no_steady_window():
@@ -207,7 +208,7 @@ def test_no_steady_window():
     assert steady_window([record()], 1) is None
     assert steady_window([record(chunks={5: 1}, end_ms=5)], 1) is None
     assert steady_window([ONE], None) is None
-    assert steady_throughput([], None) is None
+    assert "steady_output_throughput" not in compute_metrics([ONE])
 
 
 def test_duration():

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from settings.workload import Slo
@@ -92,6 +93,18 @@ def test_a_run_of_nothing_but_failures(tmp_path: Path):
     [run] = recounted(tmp_path, factory.level(1, records=records))
     assert (run.metrics["completed"], run.metrics["failed"]) == (0, 3)
     assert "mean_ttft_ms" not in run.metrics
+
+
+def test_chunks_that_lack_their_counts_are_damage(tmp_path: Path):
+    folder = create_sweep(tmp_path, factory.sweep(), now=NIGHT)
+    level = factory.level(1, records=(record(0, 0, {10: 1, 20: 2}), record(1, 0, {30: 1})))
+    result = factory.measured(factory.trial(), levels=(level,))
+    save_trial(folder, result)
+    path = folder.requests(result.trial.trial_id)
+    counts = pl.Series("cumulative_tokens", [[1], [1, 2]])
+    pl.read_parquet(path).with_columns(counts).write_parquet(path)
+    [found] = recount([path])
+    assert "more arrivals than counts" in found.fault
 
 
 def test_counts_that_fall_are_damage(tmp_path: Path):
