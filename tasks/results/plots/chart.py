@@ -2,9 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import altair as alt
+import orjson
 import vl_convert
 
 # Colours that no chart uses by itself; each stands for a variable of the page's style sheet.
@@ -49,6 +51,18 @@ HEIGHT = 300
 _PADDING = {"left": 20, "top": 4, "right": 12, "bottom": 4}
 ROW_HEIGHT = 24
 
+_TEXT = {"labelColor": INK, "titleColor": QUIET, "labelFontSize": 12, "titleFontSize": 12}
+_LINES = {"gridColor": GRID, "domainColor": GRID, "tickColor": GRID}
+_CONFIG = {
+    "font": "system-ui, sans-serif",
+    "background": "transparent",
+    "padding": _PADDING,
+    "view": {"strokeWidth": 0},
+    "axis": {**_TEXT, **_LINES, "titleFontWeight": "normal", "titlePadding": 8},
+    "axisY": {"labelLimit": 360, "ticks": False, "labelPadding": 8},
+    "text": {"fontSize": 12},
+}
+
 Datum = dict[str, Any]
 
 
@@ -62,26 +76,25 @@ class Plot:
 
 
 def chart(values: Sequence[Datum]) -> alt.Chart:
-    """Begin a chart with its data."""
-    return alt.Chart(alt.InlineData(values=list(values)))
+    """Begin a chart with its data, as text: Altair copies and checks each value of a list."""
+    text = orjson.dumps(list(values)).decode()
+    return alt.Chart(alt.InlineData(values=text, format=alt.JsonDataFormat(type="json")))
 
 
 def svg(layers: Iterable[alt.Chart], height: int | alt.Step) -> str:
     """Draw layers as one chart as wide as the page, its colours following the page."""
-    text = {"labelColor": INK, "titleColor": QUIET, "labelFontSize": 12, "titleFontSize": 12}
-    axis = {**text, "gridColor": GRID, "domainColor": GRID, "tickColor": GRID}
-    fit = alt.AutoSizeParams(type="fit-x", contains="padding")
-    drawn = (
-        alt.layer(*layers)
-        .properties(width=_WIDTH, height=height, autosize=fit)
-        .configure(font="system-ui, sans-serif", background="transparent", padding=_PADDING)
-        .configure_view(strokeWidth=0)
-        .configure_axis(**axis, titleFontWeight="normal", titlePadding=8)
-        .configure_axisY(labelLimit=360, ticks=False, labelPadding=8)
-        .configure_text(fontSize=12)
-    )
-    # Altair has checked every part of it; the whole once more would take a tenth of the time.
-    found: str = vl_convert.vegalite_to_svg(drawn.to_dict(validate=False))
+    # Altair has checked every part of it; the whole once more would take a tenth of the time,
+    # and it copies a chart as often as something is said of it.
+    spec = alt.layer(*layers).to_dict(validate=False)
+    spec |= {"width": _WIDTH, "height": height if isinstance(height, int) else height.to_dict()}
+    spec |= {"autosize": {"type": "fit-x", "contains": "padding"}, "config": _CONFIG}
+    return _drawn(orjson.dumps(spec).decode())
+
+
+@lru_cache(maxsize=32)
+def _drawn(spec: str) -> str:
+    """Draw a chart; the report and Prefect's pictures show some of the same."""
+    found: str = vl_convert.vegalite_to_svg(spec)
     for colour, variable in _VARIABLES.items():
         found = found.replace(colour, variable)
     return found
