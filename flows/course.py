@@ -15,6 +15,7 @@ from tasks.domain.answer import Answer
 from tasks.domain.configuration import Spell, Trial, TrialResult
 from tasks.domain.progress import Progress
 from tasks.results.folders import SweepFolder
+from tasks.results.saving import TrialStore
 from tasks.server.site import Site
 
 
@@ -31,6 +32,10 @@ class Course:
     measured_s: list[float] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
     spells: list[Spell] = field(default_factory=list)
+    store: TrialStore = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.store = TrialStore(self.folder)
 
     @property
     def reference(self) -> tuple[Answer, ...] | None:

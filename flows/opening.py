@@ -9,8 +9,9 @@ from tasks.domain.configuration import TrialResult, TrialVerdict
 from tasks.domain.errors import InputError
 from tasks.load.datasets import check_files
 from tasks.results.folders import SweepFolder
+from tasks.results.frames import save_summary, trial_rows
 from tasks.results.records import SweepState
-from tasks.results.store import create_sweep, find_sweep, load_sweep, set_state
+from tasks.results.store import create_sweep, find_sweep, load_sweep, load_sweep_record, set_state
 from tasks.search.grid import plan_trials
 
 _MAY_CHANGE = {"search", "retry", "timeouts"}
@@ -32,7 +33,7 @@ def requested(asked: Sweep | str | None, resume: str | None, store: Path) -> Swe
         for workload in given.workloads:
             check_files(workload)
         return given
-    stored = load_sweep(store, resume).sweep
+    stored = load_sweep_record(find_sweep(store, resume)).sweep
     if given is None:
         return stored
     changed = [
@@ -57,7 +58,10 @@ def open_results(
         return create_sweep(store, asked, now=time.time()), fresh
     folder = find_sweep(store, resume)
     set_state(folder, SweepState.RUNNING, now=time.time())
-    kept = {r.trial.trial_id: r for r in load_sweep(store, folder.sweep_id).trials}
+    stored = load_sweep(store, folder.sweep_id)
+    # The run before may have been killed between the last trial and its rows in the summary.
+    save_summary(folder, (trial_rows(stored.record, result) for result in stored.trials))
+    kept = {result.trial.trial_id: result for result in stored.trials}
     return folder, {trial_id: kept.get(trial_id, result) for trial_id, result in fresh.items()}
 
 

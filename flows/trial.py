@@ -32,7 +32,7 @@ from tasks.results.good_launches import good_launch, keep_good_launch
 from tasks.results.judgement import unmeasured
 from tasks.results.launch_files import save_launch
 from tasks.results.remembered import remember, remembered
-from tasks.results.saving import save_trial, save_unlaunched
+from tasks.results.saving import save_unlaunched
 from tasks.results.task import store_trial
 from tasks.server.cure import tidy, unmet
 from tasks.server.death import serving
@@ -61,7 +61,7 @@ async def trial(label: str, trial_id: str, repeat: int) -> State[str]:
     except BaseException as error:
         _keep(now, trial_id, error)
         raise
-    now.results[trial_id] = await store_trial(now.folder, result)
+    now.results[trial_id] = await store_trial(now.store, result)
     report(Progress("trial", message=_outcome(now.results[trial_id])))
     return _as_state(result)
 
@@ -82,7 +82,7 @@ def _keep(now: Course, trial_id: str, error: BaseException) -> None:
     partial = now.results[trial_id]
     if isinstance(error, SweepError):
         partial = unmeasured(partial, TrialVerdict.FAILED, str(error))
-    save_trial(now.folder, partial)
+    now.store.save(partial)
 
 
 async def _measured(now: Course, result: TrialResult, repeat: int) -> TrialResult:

@@ -25,7 +25,7 @@ from tasks.domain.measurement import (
 )
 from tasks.results.files import write_whole
 from tasks.results.folders import SweepFolder
-from tasks.results.frames import save_requests, save_summary
+from tasks.results.frames import save_requests, save_summary, trial_rows
 from tasks.results.records import SweepRecord, SweepState, dump_record, dump_trial
 from tasks.results.selection import select
 from tasks.results.store import own_versions
@@ -115,7 +115,7 @@ def _write(
         stacks=(_stack(driver),),
     )
     write_whole(folder.record, dump_record(record))
-    save_summary(folder, record, results)
+    save_summary(folder, (trial_rows(record, result) for result in results))
     if raw:
         best = select(SWEEP, results).best
         for result in results:

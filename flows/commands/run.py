@@ -17,8 +17,9 @@ from settings.sweep import Sweep
 from tasks.domain.errors import ExitStatus
 from tasks.domain.progress import Progress, report
 from tasks.results.conclusion import NEEDS_PERSON, WRONG_INPUT
+from tasks.results.folders import SweepFolder
 from tasks.results.records import SweepState
-from tasks.results.store import load_sweep, sweep_ids
+from tasks.results.store import load_sweep_record, sweep_ids
 
 
 async def run_sweep(
@@ -65,7 +66,7 @@ async def run_sweep(
 
 def _told_by_store(sweep_id: str, error: Exception, settings: Settings, out: Console) -> int:
     """Report a sweep whose end Prefect couldn't be told: what was measured is in the store."""
-    record = load_sweep(Path(settings.store), sweep_id).record
+    record = load_sweep_record(SweepFolder(Path(settings.store), sweep_id))
     if record.state is SweepState.RUNNING:
         raise ApiUnavailable(_api_lost(error, settings)) from error
     print_stored(sweep_id, out, write=False)

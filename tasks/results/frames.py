@@ -2,7 +2,8 @@
 
 import json
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import polars as pl
@@ -20,6 +21,15 @@ _RUN = ("workload", "level", "repeat")
 """What names one run of one level within a trial."""
 
 _Row = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRows:
+    """What one trial adds to the summary: a row a run, and what columns that takes."""
+
+    axes: Mapping[str, Value]
+    metrics: frozenset[str]
+    rows: tuple[_Row, ...]
 
 
 def save_requests(folder: SweepFolder, result: TrialResult) -> None:
@@ -49,9 +59,9 @@ def _earlier(path: Path) -> Iterator[pl.LazyFrame]:
             path.replace(path.with_name(path.name + DAMAGED))
 
 
-def save_summary(folder: SweepFolder, record: SweepRecord, trials: Sequence[TrialResult]) -> None:
-    """Write summary.parquet anew from all trials: small, and it can't drift from trial.json."""
-    frame = summary_frame(record, trials)
+def save_summary(folder: SweepFolder, trials: Iterable[TrialRows]) -> None:
+    """Write summary.parquet anew: small, and it can't drift from trial.json."""
+    frame = summary_frame(trials)
     with replacing(folder.summary) as partial:
         write_table(frame.lazy(), partial)
 
@@ -73,14 +83,22 @@ def _requests_column(
     return pl.Series(name, values, kind)
 
 
-def summary_frame(record: SweepRecord, trials: Sequence[TrialResult]) -> pl.DataFrame:
+def trial_rows(record: SweepRecord, result: TrialResult) -> TrialRows:
+    """Lay out the runs of one trial, a row each."""
+    rows = tuple(_summary_row(record, result, level) for level in result.levels)
+    metrics = frozenset(name for level in result.levels for name in level.metrics)
+    return TrialRows(result.trial.axes if rows else {}, metrics, rows)
+
+
+def summary_frame(trials: Iterable[TrialRows]) -> pl.DataFrame:
     """Lay out every run of every level a row, with axes and metrics as columns."""
-    rows = [_summary_row(record, result, level) for result in trials for level in result.levels]
-    axes = _axis_columns([result for result in trials if result.levels])
+    trials = list(trials)
     known = [column.name for column in METRICS]
-    written = {name for result in trials for level in result.levels for name in level.metrics}
+    written = frozenset[str]().union(*(trial.metrics for trial in trials))
     metrics = [*known, *sorted(written.difference(known))]
+    axes = _axis_columns([trial.axes for trial in trials])
     schema = {**polars_schema(SUMMARY), **axes, **dict.fromkeys(metrics, pl.Float64())}
+    rows = [row for trial in trials for row in trial.rows]
     return pl.DataFrame(rows, schema=schema, orient="row", strict=False)
 
 
@@ -127,9 +145,9 @@ def _attempt_values(attempt: Attempt | None) -> Iterator[tuple[str, object]]:
         yield "ready_s", attempt.ready_s
 
 
-def _axis_columns(trials: Sequence[TrialResult]) -> dict[str, pl.DataType]:
-    names = dict.fromkeys(name for result in trials for name in result.trial.axes)
-    values = {n: [r.trial.axes[n] for r in trials if n in r.trial.axes] for n in names}
+def _axis_columns(trials: Sequence[Mapping[str, Value]]) -> dict[str, pl.DataType]:
+    names = dict.fromkeys(name for axes in trials for name in axes)
+    values = {name: [axes[name] for axes in trials if name in axes] for name in names}
     return {AXIS + name: _axis_type(values[name]) for name in names}
 
 

@@ -20,7 +20,7 @@ from tasks.results.folders import SweepFolder
 from tasks.results.page import write_page
 from tasks.results.pictures import front_pictures
 from tasks.results.regression import Standing, standing
-from tasks.results.saving import save_trial
+from tasks.results.saving import TrialStore
 from tasks.results.spending import hours_of
 from tasks.results.store import load_sweep, load_sweep_record, set_state
 from tasks.results.story import story
@@ -37,9 +37,9 @@ class Reported:
 
 
 @task(name="store", task_run_name="store {result.trial.label}", cache_policy=NO_CACHE)
-async def store_trial(folder: SweepFolder, result: TrialResult) -> TrialResult:
+async def store_trial(trials: TrialStore, result: TrialResult) -> TrialResult:
     """Store all that is known of a trial; the result comes back without its raw requests."""
-    return await asyncio.to_thread(save_trial, folder, result)
+    return await asyncio.to_thread(trials.save, result)
 
 
 @task(name="report", cache_policy=NO_CACHE)

@@ -18,8 +18,8 @@ from tasks.domain.errors import ExitStatus, InputError
 from tasks.domain.measurement import RequestRecord
 from tasks.results.files import StoreError, write_whole
 from tasks.results.folders import SweepFolder, new_sweep_id
-from tasks.results.records import SweepState
-from tasks.results.saving import save_trial, without_records
+from tasks.results.records import SweepState, dump_trial
+from tasks.results.saving import TrialStore, save_trial, without_records
 from tasks.results.schema import METRICS, REQUESTS, SUMMARY
 from tasks.results.store import (
     create_sweep,
@@ -162,6 +162,53 @@ def test_the_summary_has_a_row_for_each_run(folder: SweepFolder):
     assert row["remedies"] == ["skip SGLang's cuDNN version check"]
     assert (row["altered"], row["attempt"], row["ready_s"]) == (False, 3, 212.5)
     assert row["fingerprint"] == factory.FINGERPRINT
+
+
+def test_one_store_for_a_whole_night_writes_the_same_summary(folder: SweepFolder):
+    night = factory.night()
+    trials = TrialStore(folder)
+    for result in (*night, night[1]):
+        trials.save(result)
+    found = pl.read_parquet(folder.summary)
+    save_trial(folder, night[0])
+    again = pl.read_parquet(folder.summary)
+    assert found.columns == again.columns
+    assert found.sort("started_at", "level").equals(again.sort("started_at", "level"))
+
+
+def test_a_trial_stored_again_takes_the_place_of_what_it_was(folder: SweepFolder):
+    trials, wanted = TrialStore(folder), factory.trial(cuda_graph_max_bs=128)
+    for throughputs in ((1300.0,), (1300.0, 1310.0)):
+        trials.save(factory.measured(wanted, *throughputs))
+    rows = pl.read_parquet(folder.summary).filter(pl.col("level") == "c64")
+    assert rows["output_throughput"].to_list() == [1300, 1310]
+
+
+def test_the_summary_takes_in_what_a_killed_run_had_stored(folder: SweepFolder):
+    """Killed after trial.json: the next run's first trial brings its rows, and is read once."""
+    lost, first, second = factory.night()[:3]
+    write_whole(folder.trial_record(lost.trial.trial_id), dump_trial(lost))
+    trials = TrialStore(folder)
+    trials.save(first)
+    ids = {lost.trial.trial_id, first.trial.trial_id}
+    assert set(pl.read_parquet(folder.summary)["trial_id"]) == ids
+
+    folder.trial_record(lost.trial.trial_id).unlink()
+    trials.save(second)
+    assert set(pl.read_parquet(folder.summary)["trial_id"]) == ids | {second.trial.trial_id}
+
+
+def test_what_could_not_be_written_is_in_the_next_summary(folder: SweepFolder):
+    first, second = factory.night()[:2]
+    trials = TrialStore(folder)
+    in_the_way = folder.summary / "something"
+    in_the_way.mkdir(parents=True)
+    with pytest.raises(StoreError, match="not written"):
+        trials.save(first)
+    in_the_way.rmdir()
+    folder.summary.rmdir()
+    trials.save(second)
+    assert pl.read_parquet(folder.summary)["trial_id"].n_unique() == 2
 
 
 def test_axes_of_several_types_become_text(folder: SweepFolder):

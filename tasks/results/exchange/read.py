@@ -27,7 +27,7 @@ from tasks.results.exchange import bench_serving, vllm
 from tasks.results.exchange.runs import ForeignRun, Json
 from tasks.results.folders import SweepFolder
 from tasks.results.records import SweepState
-from tasks.results.saving import save_trial
+from tasks.results.saving import TrialStore
 from tasks.results.store import create_sweep, set_state
 
 HOST = "imported"
@@ -57,8 +57,9 @@ def import_runs(
     """
     named = [(_workload_name(run, workload), run) for run in runs]
     folder = create_sweep(store, _sweep(named, name), now=now, imported_from=_sources(runs))
+    trials = TrialStore(folder)
     for axes, group in groupby(sorted(named, key=_configuration), _configuration):
-        save_trial(folder, _trial(axes, list(group)))
+        trials.save(_trial(axes, list(group)))
     set_state(folder, SweepState.COMPLETED, now=now, reason=f"imported from {_sources(runs)}")
     return folder
 

@@ -14,7 +14,7 @@ from tasks.results.exchange import aiperf, bench_serving, vllm
 from tasks.results.exchange.runs import Json, StoredRun, runs_of
 from tasks.results.files import write_whole
 from tasks.results.folders import SweepFolder
-from tasks.results.frames import summary_frame
+from tasks.results.frames import summary_frame, trial_rows
 from tasks.results.records import StoredSweep
 
 Format = Literal["bench-serving", "vllm", "aiperf", "csv"]
@@ -85,7 +85,7 @@ def _combinations(runs: Iterable[StoredRun]) -> Iterator[tuple[str, Mapping[str,
 
 def _csv(stored: StoredSweep) -> str:
     """The summary; a list becomes text, its items apart by a semicolon."""
-    frame = summary_frame(stored.record, stored.trials)
+    frame = summary_frame(trial_rows(stored.record, each) for each in stored.trials)
     lists = pl.selectors.by_dtype(pl.List(pl.String()))
     return frame.with_columns(lists.list.join("; ")).write_csv()
 
