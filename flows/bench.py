@@ -116,17 +116,12 @@ def _run(
         0,
         seed,
         load_teller(Progress(f"load {level}")),
-        _unknown,
+        None,  # whether the server's process lives nobody here can know
         _STALL_S,
         capture,
         return_state=True,
         wait_for=drawn,
     )
-
-
-async def _unknown() -> bool:
-    """Whether the server's process lives: nobody here can know."""
-    return True
 
 
 def _told(result: LevelResult) -> str:

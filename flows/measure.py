@@ -202,7 +202,7 @@ async def _loaded(served: Served, workload: Workload, level: Level, salt: str = 
             order.repeat,
             seed,
             load_teller(what),
-            served.serving.alive,
+            served.serving.lives_on,
             now.site.patience.stall_s,
             capture if place == "worker" else _beside(now, launch),
             return_state=True,

@@ -15,6 +15,7 @@ from tasks.domain.errors import HostError
 from tasks.domain.nvidia_smi import GpuSample, parse_samples, sample_queries
 from tasks.hosts.host import Host
 from tasks.hosts.lock import Hold
+from tasks.hosts.parts import whole
 
 INTERVAL_S = 1.0
 _GRACE_S = 1.0
@@ -55,11 +56,10 @@ async def _end(
     hold: Hold, mark: str, folder: str, samples: list[GpuSample], offset_ns: int
 ) -> None:
     """End the recorder, take its samples in, and its files away."""
-    host, text = hold.host, b""
+    host = hold.host
     hold.folders.discard(folder)
     await host.stop(mark, _GRACE_S)
-    while part := await host.read(f"{folder}/server.log", len(text)):
-        text += part
+    text = await whole(host, f"{folder}/server.log")
     samples.extend(parse_samples(text.decode(errors="replace"), offset_ns))
     await host.ask("remove", {"folder": folder, "within": host.launch_folder("")})
 

@@ -326,9 +326,21 @@ class Host:
         )
 
     async def watch(
-        self, folder: str, mark: str, offset: int, port: int = 0, wait_s: float = 0.0
+        self,
+        folder: str,
+        mark: str,
+        offset: int,
+        port: int = 0,
+        wait_s: float = 0.0,
+        *,
+        news: bool = True,
+        need: Sequence[int] = (),
     ) -> Watched:
-        """Look at a detached program: at once when it has ended, or after `wait_s` at most."""
+        """Look at a detached program: at once when it has ended, or after `wait_s` at most.
+
+        More in its log ends the wait too, unless there is no need of `news`; and so does the end
+        of a process that it needs.
+        """
         request = {
             "folder": folder,
             "mark": mark,
@@ -336,6 +348,8 @@ class Host:
             "limit": 4 << 20,
             "port": port,
             "wait_s": wait_s,
+            "news": news,
+            "need": list(need),
         }
         answer = await self.ask("watch", request)
         family = tuple((pid, name) for pid, name in answer["family"])

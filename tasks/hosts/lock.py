@@ -16,13 +16,17 @@ from tasks.hosts.host import Host
 
 
 class Hold:
-    """A host that is ours; servers whose folder is in `folders` live as long as it is renewed."""
+    """A host that is ours; servers whose folder is in `folders` live as long as it is renewed.
+
+    `programs` tells where what was put on the host for this sweep lies, by its name.
+    """
 
     def __init__(self, host: Host, token: str, lease_s: float) -> None:
         self.host = host
         self.token = token
         self.lease_s = lease_s
         self.folders: set[str] = set()
+        self.programs: dict[str, str] = {}
         self.lost = asyncio.Event()
 
     async def renew(self) -> None:

@@ -21,7 +21,8 @@ from tasks.load.tokens import PLAIN
 from tasks.load.workers import Capture, CaptureFacts, Job, Teller, capture, stop_all
 
 PROGRESS_S = 0.5
-ALIVE_S = 1.0
+HANG_LOOK_S = 1.0
+ALIVE_PAUSE_S = 0.5
 HUNG = "server hangs"
 """Why a load was stopped whose server lives, but says nothing."""
 
@@ -49,6 +50,7 @@ class LoadProgress:
 class Watch:
     """Who is told twice a second, and what may end the load before its time.
 
+    `is_alive` is asked over and over: it waits for the death, as long as a look at it may take.
     A server that sends no byte for `stall_s` while requests wait for it hangs.
     """
 
@@ -165,7 +167,7 @@ async def _tell(plan: Plan, watch: Watch, workers: Sequence[Teller]) -> None:
 
 async def _see_alive(watch: Watch, workers: Sequence[Teller]) -> None:
     while watch.is_alive is not None:
-        await asyncio.sleep(ALIVE_S)
+        await asyncio.sleep(ALIVE_PAUSE_S)
         if not await watch.is_alive():
             stop_all(workers, "server died")
             return
@@ -175,7 +177,7 @@ async def _see_hang(watch: Watch, workers: Sequence[Teller]) -> None:
     """Give up a server that sends nothing, by the load's own clock: a host may be out of reach."""
     seen, since_s = -1, 0.0
     while watch.stall_s is not None:
-        await asyncio.sleep(ALIVE_S)
+        await asyncio.sleep(HANG_LOOK_S)
         now_s = max((worker.progress.get("elapsed_s", 0.0) for worker in workers), default=0.0)
         reads = sum(worker.progress.get("reads", 0) for worker in workers)
         waiting = any(worker.progress.get("in_flight", 0) for worker in workers)

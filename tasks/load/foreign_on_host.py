@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from tasks.domain.errors import HostError
 from tasks.hosts.lock import Hold
+from tasks.hosts.parts import whole
 from tasks.load.bench_serving import Command, ForeignClientFailed, client_of, last_line
 
-_LOOK_S = 0.5
+_LOOK_S = 2.0
 _GRACE_S = 2.0
 _TAIL = 1 << 12
 
@@ -48,19 +49,17 @@ class OnHost:
         """Wait for its end: the exit status, and the last that it said."""
         offset, said = 0, b""
         while True:
-            seen = await self.hold.host.watch(there, self.mark, offset)
+            seen = await self.hold.host.watch(there, self.mark, offset, wait_s=_LOOK_S, news=False)
             offset += len(seen.log)
             said = (said + seen.log)[-_TAIL:]
-            if not seen.log and (seen.exit_code is not None or not seen.running):
+            if offset >= seen.log_bytes and not seen.running:
                 return seen.exit_code, said
-            await asyncio.sleep(0.0 if seen.log else _LOOK_S)
 
     async def _written(self, path: str) -> bytes:
-        written = b""
-        with contextlib.suppress(HostError):  # no file: the caller says what that means
-            while part := await self.hold.host.read(path, len(written)):
-                written += part
-        return written
+        try:
+            return await whole(self.hold.host, path)
+        except HostError:
+            return b""  # no file: the caller says what that means
 
     async def _end(self, there: str) -> None:
         self.hold.folders.discard(there)

@@ -17,11 +17,15 @@ from typing import Any
 from tasks.domain.errors import HostError
 from tasks.hosts.host import Host
 from tasks.hosts.lock import Hold
+from tasks.hosts.parts import parts_of
 from tasks.load.workers import CaptureFacts, CaptureFailed, Job, Watcher, merge, watched
 
-LOOK_S = 0.5
+LOOK_S = 2.0
+"""How long one look at the load takes: each is a program that starts beside the server."""
+
 _BOOT = "import sys; sys.path.append(sys.argv[1]); from capture.conduct import main; main()"
 _GRACE_S = 2.0
+_UNRECORDED_S = 0.5  # until the end of a process that has just ended is asked for again
 
 
 @dataclass(slots=True, eq=False)
@@ -57,7 +61,7 @@ class HostCapture:
     async def __call__(self, jobs: Sequence[Job], folder: Path, watch: Watcher) -> CaptureFacts:
         """Carry out the jobs on the host while `watch` looks on; their files end up in `folder`."""
         there = self.host.launch_folder(self.mark)
-        package = await ship(self.host)
+        package = await self._shipped()
         await self._clear(there)
         try:
             for number, job in enumerate(jobs):
@@ -76,6 +80,12 @@ class HostCapture:
             with contextlib.suppress(HostError):
                 await asyncio.shield(self._end(there))
 
+    async def _shipped(self) -> str:
+        """Where the capture package is on the host; it is put there once for the whole sweep."""
+        if "capture" not in self.hold.programs:
+            self.hold.programs["capture"] = await ship(self.host)
+        return self.hold.programs["capture"]
+
     async def _start(self, package: str, there: str) -> None:
         self.hold.folders.add(there)
         await self.host.start(
@@ -91,12 +101,12 @@ class HostCapture:
         """Read what the processes tell until they have ended."""
         offset, rest, wished = 0, b"", b""
         while True:
-            seen = await self.host.watch(there, self.mark, offset)
+            seen = await self.host.watch(there, self.mark, offset, wait_s=LOOK_S, news=False)
             offset += len(seen.log)
             *lines, rest = (rest + seen.log).split(b"\n")
             for line in lines:
                 _take_in(workers, line)
-            if seen.exit_code is not None and not seen.log:
+            if seen.exit_code is not None and offset >= seen.log_bytes:
                 _see_all_ended(workers, seen.exit_code, rest)
                 return
             wish = next((worker.wish for worker in workers if worker.wish), b"")
@@ -104,15 +114,14 @@ class HostCapture:
                 wished = wish
                 reason = wish.removeprefix(b"stop ").strip()
                 await self.host.write(f"{there}/stop", reason)
-            await asyncio.sleep(0.0 if seen.log else LOOK_S)
+            if not seen.running:
+                await asyncio.sleep(_UNRECORDED_S)
 
     async def _fetch(self, path: str, here: Path) -> None:
         """Bring a captured file here, part by part."""
-        size = 0
         with here.open("wb") as file:
-            while part := await self.host.read(path, size):
+            async for part in parts_of(self.host, path):
                 file.write(part)
-                size += len(part)
 
     async def _end(self, there: str) -> None:
         """End what is left of the load, and take its files away."""

@@ -26,7 +26,7 @@ async def drive_load(
     repeat: int,
     seed: int,
     on_progress: Callable[[LoadProgress], None],
-    is_alive: Callable[[], Awaitable[bool]],
+    is_alive: Callable[[], Awaitable[bool]] | None,
     stall_s: float,
     capturing: Capture,
 ) -> LevelResult:

@@ -13,6 +13,9 @@ from tasks.domain.together import together
 from tasks.hosts.host import Watched
 from tasks.server.launch import Launch, log_at
 
+_LOOK_S = 2.0
+"""How long one look at a server under load takes: each is a program that starts beside it."""
+
 _NO_LOG = 1 << 60
 """An offset beyond any log: ask for a server's state alone."""
 
@@ -24,9 +27,19 @@ class Serving:
     launch: Launch
     workers: tuple[frozenset[int], ...]
 
-    async def alive(self) -> bool:
-        """Whether every node still runs, with all its workers; a bad look is taken twice."""
-        return self._whole(await _look(self.launch)) or self._whole(await _look(self.launch))
+    async def alive(self, wait_s: float = 0.0) -> bool:
+        """Whether every node still runs, with all its workers; a bad look is taken twice.
+
+        It looks for so long, unless one of them ends.
+        """
+        return self._whole(await self._look(wait_s)) or self._whole(await self._look(0.0))
+
+    async def lives_on(self) -> bool:
+        """Look for a while; False as soon as something has ended."""
+        return await self.alive(_LOOK_S)
+
+    async def _look(self, wait_s: float) -> list[Watched]:
+        return await _look(self.launch, wait_s, self.workers)
 
     def _whole(self, states: Sequence[Watched]) -> bool:
         return all(
@@ -79,8 +92,15 @@ def workers_of(state: Watched) -> frozenset[int]:
     return frozenset(pid for pid, name in state.family if name.startswith(WORKER_PREFIX))
 
 
-async def _look(launch: Launch, wait_s: float = 0.0) -> list[Watched]:
-    """How each node is, without its log; at once when it has ended, or after `wait_s`."""
+async def _look(
+    launch: Launch, wait_s: float = 0.0, workers: Sequence[frozenset[int]] = ()
+) -> list[Watched]:
+    """How each node is, without its log; at once when it has ended, or after `wait_s`.
+
+    The end of one of its `workers` ends the wait as well.
+    """
+    needed = workers or [frozenset[int]()] * len(launch.nodes)
     return await together(
-        node.host.watch(node.folder, node.mark, _NO_LOG, wait_s=wait_s) for node in launch.nodes
+        node.host.watch(node.folder, node.mark, _NO_LOG, wait_s=wait_s, need=sorted(own))
+        for node, own in zip(launch.nodes, needed, strict=True)
     )

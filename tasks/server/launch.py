@@ -7,9 +7,10 @@ from tasks.domain.errors import HostError
 from tasks.domain.together import together
 from tasks.hosts.host import Ended, Host
 from tasks.hosts.lock import Hold
+from tasks.hosts.parts import parts_of
 from tasks.server.command import CommandLine
 
-_PART_BYTES = 4 << 20
+_MOST_LOG_BYTES = 256 << 20
 """How much of a log is fetched at once."""
 
 
@@ -137,14 +138,12 @@ async def end_marked(hold: Hold, mark: str, grace_s: float) -> Ended:
     return ended
 
 
-async def log_at(host: Host, folder: str, offset: int = 0, limit_bytes: int = 256 << 20) -> bytes:
+async def log_at(host: Host, folder: str, offset: int = 0) -> bytes:
     """A server's log from an offset on, up to a bound that only a runaway log reaches."""
     parts: list[bytes] = []
-    size = offset
-    while size < limit_bytes:
-        part = await host.read(f"{folder}/server.log", size, _PART_BYTES)
+    async for part in parts_of(host, f"{folder}/server.log", offset):
         parts.append(part)
-        size += len(part)
-        if len(part) < _PART_BYTES:
+        offset += len(part)
+        if offset >= _MOST_LOG_BYTES:
             break
     return b"".join(parts)

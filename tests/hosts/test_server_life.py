@@ -98,7 +98,7 @@ async def test_stop_ends_only_what_bears_the_mark(host: Host, tmp_path: Path) ->
     tree = await start_tree(host, tmp_path)
     assert (await host.stop("other", grace_s=0.1)).ended == ()
     assert all(map(alive, tree))
-    await host.stop("test/", grace_s=0.1)
+    await host.stop(mark_of(tmp_path / "server"), grace_s=0.1)
 
 
 async def test_a_server_that_nobody_wants_any_more_is_ended(host: Host, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from .processes import (
     name_of,
     nested_pids,
     port_holders,
+    runs,
 )
 from .recorder import record
 from .requirements import check
@@ -59,12 +60,14 @@ def clock(_: Json) -> Json:
 def watch(request: Json) -> Json:
     """How a server is: its state, the new part of its log, its CPU time, who has its port.
 
-    Answers at once when the server has ended, and otherwise after `wait_s` at the latest.
+    Answers at once when the server has ended, or one of the processes `need`, and otherwise after
+    `wait_s` at the latest; with `news` as soon as the log has more.
     """
     folder = request["folder"]
     process = read_json(os.path.join(folder, "process.json")) or {"pid": 0, "start_ticks": 0}
     log = os.path.join(folder, "server.log")
-    await_news(process, log, request["offset"], request["wait_s"])
+    offset = request["offset"] if request["news"] else sys.maxsize
+    await_news(process, log, offset, request["wait_s"], request["need"])
     running = alive(process["pid"], process["start_ticks"])
     exited = read_json(os.path.join(folder, "exit.json"))
     began = time.monotonic()
@@ -85,10 +88,10 @@ def watch(request: Json) -> Json:
     }
 
 
-def await_news(process: Json, log: str, offset: int, wait_s: float) -> None:
-    """Wait until a server has ended, or has written more, which may take a moment to be more."""
+def await_news(process: Json, log: str, offset: int, wait_s: float, need: list[int]) -> None:
+    """Wait until a server or one of its workers has ended, or the log has more than a new line."""
     began = time.monotonic()
-    while alive(process["pid"], process["start_ticks"]):
+    while alive(process["pid"], process["start_ticks"]) and all(map(runs, need)):
         waited = time.monotonic() - began
         if waited >= wait_s or (waited >= NEWS_S and size_of(log) > offset):
             return

@@ -36,6 +36,12 @@ def alive(pid: int, start_ticks: int) -> bool:
     return bool(fields) and fields[0] not in "ZX" and int(fields[19]) == start_ticks
 
 
+def runs(pid: int) -> bool:
+    """Whether some process of this number runs; a zombie does not."""
+    fields = stat_fields(pid)
+    return bool(fields) and fields[0] not in "ZX"
+
+
 def ancestors() -> list[int]:
     """Whoever started this agent, and their parents, up to the first process."""
     found: list[int] = []
