@@ -11,6 +11,9 @@ from typing import Any
 
 from benchmarks.load_client.cells import Cell
 from benchmarks.load_client.truth import Truth, truth_of
+from settings.workload import Workload
+from tasks.load.bench_serving import Foreign
+from tasks.load.target import Level, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +26,11 @@ class Cores:
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """The compiled server and reader."""
+    """The compiled server and reader; an interpreter with SGLang, and a model with a tokenizer."""
 
     server: Path
     reader: Path
+    sglang: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +46,13 @@ class Run:
     server: dict[str, Any]
 
 
-def compile_programs(folder: Path, compiler: str = "cc") -> Programs:
+def compile_programs(folder: Path, sglang: tuple[str, str] | None) -> Programs:
     """Compile the server and the reader, which lie beside this file."""
     here = Path(__file__).parent
     for name in ("server", "reader"):
-        command = [compiler, "-O2", "-o", str(folder / name), str(here / f"{name}.c")]
+        command = ["cc", "-O2", "-o", str(folder / name), str(here / f"{name}.c")]
         subprocess.run(command, check=True)
-    return Programs(folder / "server", folder / "reader")
+    return Programs(folder / "server", folder / "reader", sglang)
 
 
 def run_client(client: str, cell: Cell, programs: Programs, cores: Cores, folder: Path) -> Run:
@@ -60,7 +64,7 @@ def run_client(client: str, cell: Cell, programs: Programs, cores: Cores, folder
     )
     assert server.stdout is not None
     port = int(server.stdout.readline())
-    command = reader(programs, port, cell) if client == "reader" else ours(port, cell, folder)
+    command = command_of(client, cell, programs, port, folder)
     started = time.monotonic()
     with (folder / "report").open("wb") as report:
         process = subprocess.Popen(
@@ -78,10 +82,40 @@ def run_client(client: str, cell: Cell, programs: Programs, cores: Cores, folder
         cpu_s=usage.ru_utime + usage.ru_stime,
         wall_s=wall_s,
         exit_code=process.returncode,
-        report=json.loads((folder / "report").read_text()),
+        report=json.loads((folder / WRITES.get(client, "report")).read_text()),
         truth=truth_of(log, spared=0 if client == "reader" else 1),
         server=json.loads(told),
     )
+
+
+WRITES = {"bench_serving": "theirs.jsonl"}
+"""The file with a client's report, where that isn't what it prints."""
+
+
+def command_of(client: str, cell: Cell, programs: Programs, port: int, folder: Path) -> list[str]:
+    """The command line of one client for one cell."""
+    match client:
+        case "reader":
+            return reader(programs, port, cell)
+        case "bench_serving":
+            assert programs.sglang is not None
+            return bench_serving(*programs.sglang, port, cell, folder)
+    return ours(port, cell, folder)
+
+
+def bench_serving(python: str, model: str, port: int, cell: Cell, folder: Path) -> list[str]:
+    """The command of SGLang's Python client, with the flags that `engine: sglang` gives it."""
+    out = folder / WRITES["bench_serving"]
+    out.unlink(missing_ok=True)
+    workload = Workload(
+        name="cell",
+        concurrency=(cell.streams,),
+        requests=cell.requests,
+        input_len=32,
+        output_len=cell.tokens,
+    )
+    target, level = Target(f"http://127.0.0.1:{port}"), Level(concurrency=cell.streams)
+    return Foreign(python).command(target, model, workload, level, 1, str(out))
 
 
 def reader(programs: Programs, port: int, cell: Cell) -> list[str]:

@@ -24,7 +24,8 @@ def figures_of(run: Run, start_up_s: float) -> dict[str, float]:
         ("tpot", run.truth.tpot_ms),
     ):
         for percentile, ours in NAMES.items():
-            said = "icl" if name == "itl" else name  # the log has writes, so gaps between chunks
+            # The log has writes, so gaps between chunks, which is what others call ITL.
+            said = "icl" if name == "itl" and run.client == "ours" else name
             key = f"{name}_{percentile}" if run.client == "reader" else f"{ours}_{said}_ms"
             if key in run.report and true.size:
                 real = float(np.percentile(true, int(percentile[1:])))
