@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tasks.domain.distribution import Ordered, in_order
+from tasks.domain.distribution import Whole, in_order, narrow
 from tasks.domain.requests import Flags, Requests, Times, Window
 
 BLOCK = 1 << 15
@@ -45,7 +45,7 @@ class Tally:
     the busiest second, in seconds counted from the first intended send.
     """
 
-    gaps: Mapping[int, Ordered]
+    gaps: Mapping[int, Whole]
     within: int
     busiest: float
 
@@ -68,7 +68,7 @@ def chunks_of(requests: Requests) -> Chunks:
 
 def tally(requests: Requests, window: Window | None = None, block: int = BLOCK) -> Tally:
     """Add up what the chunks say; raises `ValueError` where a request's count of tokens falls."""
-    gaps: dict[int, list[Times]] = {}
+    gaps: dict[int, list[Whole]] = {}
     within = 0
     by_second: list[tuple[Times, Times]] = []
     for part in requests.blocks(block):
@@ -91,15 +91,16 @@ def _steps(values: Times) -> Times:
     return steps
 
 
-def _by_number(chunks: Chunks) -> Iterator[tuple[int, Times]]:
+def _by_number(chunks: Chunks) -> Iterator[tuple[int, Whole]]:
     """Put the gaps together that chunks of the same number of tokens ended."""
     left = chunks.follows.copy() if chunks.finished is None else chunks.follows & chunks.finished
+    gaps = narrow(chunks.gaps)
     while left.any():
         number = int(chunks.tokens[left.argmax()])
         chosen = chunks.tokens == number
         chosen &= left
         left ^= chosen
-        yield number, chunks.gaps.compress(chosen)
+        yield number, gaps.compress(chosen)
 
 
 def _within(chunks: Chunks, window: Window | None) -> int:

@@ -43,7 +43,7 @@ import numpy as np
 
 from settings.workload import Slo
 from tasks.domain.chunks import Tally, tally
-from tasks.domain.distribution import Part, Values, percentile, statistics, whole
+from tasks.domain.distribution import STATISTICS, Part, Values, percentile, statistics, whole
 from tasks.domain.requests import UNKNOWN, Flags, Requests, Times, Window
 from tasks.domain.steadiness import Paced, steadiness
 
@@ -236,9 +236,8 @@ def _latencies(done: _Finished, told: Tally) -> dict[str, float]:
     found |= _named("tpot", whole(done.tpot[done.has_tpot]))
     found |= _named("itl", per_token)
     found |= _named("e2e_latency", e2e)
-    for name, parts in (("icl", per_chunk), ("first_token", whole(done.first_token))):
-        every = _named(name, parts)
-        found |= {key: value for key, value in every.items() if key.split("_")[0] in _BRIEF}
+    found |= _named("icl", per_chunk, _BRIEF)
+    found |= _named("first_token", whole(done.first_token), _BRIEF)
     if len(done.e2e) >= _FEWEST_FOR_QUARTILES:
         low, high = percentile(e2e, 25), percentile(e2e, 75)
         found["e2e_outlier_share"] = float((done.e2e > high + 3 * (high - low)).mean())
@@ -247,8 +246,10 @@ def _latencies(done: _Finished, told: Tally) -> dict[str, float]:
     return found
 
 
-def _named(name: str, parts_ns: Sequence[Part]) -> dict[str, float]:
-    found = statistics(parts_ns)
+def _named(
+    name: str, parts_ns: Sequence[Part], wanted: Sequence[str] = STATISTICS
+) -> dict[str, float]:
+    found = statistics(parts_ns, wanted)
     return {f"{key}_{name}_ms": value / _NS_PER_MS for key, value in found.items()}
 
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tasks.domain.distribution import Part, in_order, percentile, statistics, whole
+from tasks.domain.distribution import Part, in_order, narrow, percentile, statistics, whole
 
 PARTS = st.lists(
     st.tuples(
@@ -50,7 +50,7 @@ def test_of_nothing_one_and_two():
 @pytest.mark.parametrize("other", [[7], [2**32 - 1], [2**32], [-1], [-(2**40), 2**40]])
 def test_values_of_any_width_are_put_in_order(other):
     """Distributions of 32-bit and of wider values, of values below nothing, and of both."""
-    pieces = [np.array([5, 3]), np.array(other)]
+    pieces = [narrow(np.array([5, 3])), narrow(np.array(other))]
     assert in_order(pieces).tolist() == sorted([5, 3, *other])
     parts = [Part(in_order(pieces)), Part(np.array([6, 6, 9]), 3)]
     written_out = [5, 3, *other, *([2] * 6), *([3] * 3)]
