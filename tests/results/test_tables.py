@@ -203,3 +203,31 @@ def test_a_panic_of_polars_is_damage():
 def test_a_table_tells_its_layout(tmp_path: Path):
     write_table(pl.LazyFrame({"a": [1]}), tmp_path / "t.parquet")
     assert pl.read_parquet_metadata(tmp_path / "t.parquet")[LAYOUT] == str(SCHEMA_VERSION)
+
+
+def test_a_layout_that_is_no_number_is_damage(requests: Path):
+    pl.read_parquet(requests).write_parquet(requests, metadata={LAYOUT: "two"})
+    with pytest.raises(Damaged, match="layout 'two' is no number"):
+        scan_table(requests, REQUESTS)
+
+
+def test_todays_columns_come_first_and_an_untyped_one_gets_its_type():
+    columns = (Column("a", "Int64", "1", ""), Column("b", "Float64", "1", ""))
+    found = in_todays_layout(pl.LazyFrame({"more": [1], "b": [None], "a": [2]}), columns)
+    assert found.collect().schema == pl.Schema(
+        {"a": pl.Int64(), "b": pl.Float64(), "more": pl.Int64()}
+    )
+
+
+def test_an_error_without_a_word_is_named_by_its_kind():
+    with pytest.raises(Damaged, match=r"^PermissionError$"), readable():
+        raise PermissionError
+
+
+def test_what_polars_says_of_a_table_that_it_cant_write_is_an_os_error(tmp_path: Path):
+    def refuse(frame: pl.DataFrame) -> pl.DataFrame:
+        raise pl.exceptions.ComputeError("no room")
+
+    frame = pl.LazyFrame({"a": [1]}).map_batches(refuse)
+    with pytest.raises(OSError, match="no room"):
+        write_table(frame, tmp_path / "t.parquet")

@@ -87,7 +87,7 @@ def details(run: StoredRun, requests: Path) -> Json:
         "output_lens": rows.select(tokens).to_series().fill_null(0).to_list(),
         "ttfts": ttfts.to_list(),
         "itls": [
-            _gaps_s(np.array(times), np.array(counts))
+            _gaps_s(np.array(times or [], np.int64), np.array(counts or [], np.int64))
             for times, counts in rows.select("arrival_ns", "cumulative_tokens").iter_rows()
         ],
         "generated_texts": [""] * rows.height,
