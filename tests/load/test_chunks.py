@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tasks.domain.chunks import Tally, tally
+from tasks.domain.chunks import Tally, chunks_of, tally
 from tasks.domain.measurement import RequestOutcome
 from tasks.domain.requests import Window
 from tasks.load.metrics import in_columns
@@ -16,7 +16,7 @@ RUN = in_columns(
         record(0, sent_ms=0, chunks={800: 1, 900: 3, 950: 4}, end_ms=950),
         record(1, sent_ms=0),
         record(2, sent_ms=0, chunks={940: 1, 1_010: 3, 1_200: 3, 1_250: 7}, end_ms=1_250),
-        record(3, sent_ms=0, chunks={1_000: 5, 1_100: 6}, outcome=RequestOutcome.CUT),
+        record(3, sent_ms=600, chunks={1_000: 5, 1_100: 6}, outcome=RequestOutcome.CUT),
     ]
 )
 """One gap each for a token more (50 ms), none (190 ms) and four (50 ms), two for two (100, 70)."""
@@ -38,6 +38,12 @@ def test_by_hand():
 @pytest.mark.parametrize("block", [1, 3, 5, 1_000])
 def test_blocks_of_any_size_say_the_same(block: int):
     assert told(tally(RUN, WINDOW, block)) == told(tally(RUN, WINDOW))
+
+
+def test_a_chunk_brings_what_it_adds_after_the_one_before():
+    found = chunks_of(RUN)
+    assert found.tokens.tolist() == [1, 2, 1, 1, 2, 0, 4, 5, 1]
+    assert (found.gaps // MS).tolist() == [0, 100, 50, 0, 70, 190, 50, 0, 100]
 
 
 def test_without_a_window_nothing_is_within():

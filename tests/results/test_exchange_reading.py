@@ -75,8 +75,22 @@ def test_what_lengths_a_line_tells():
 def test_servers_differ_by_what_configures_them():
     """Not by their ports, nor by what isn't a scalar; by the tag that a person gave."""
     infos = [
-        {"model_path": "/m", "tp": 1, "nccl_port": 5, "random_seed": 1, "lora_paths": ["a"]},
-        {"model_path": "/m", "tp": True, "nccl_port": 6, "random_seed": 2, "lora_paths": ["b"]},
+        {
+            "model_path": "/m",
+            "tp": 1,
+            "port": 7,
+            "nccl_port": 5,
+            "random_seed": 1,
+            "lora_paths": ["a"],
+        },
+        {
+            "model_path": "/m",
+            "tp": True,
+            "port": 8,
+            "nccl_port": 6,
+            "random_seed": 2,
+            "lora_paths": ["b"],
+        },
     ]
     runs = read(*(line(server_info=info, tag=tag) for info, tag in zip(infos, "ab", strict=True)))
     assert [run.axes for run in runs] == [{"tp": 1, "tag": "a"}, {"tp": True, "tag": "b"}]

@@ -19,11 +19,14 @@ from tasks.domain.measurement import (
     SearchRole,
     Validity,
 )
+from tasks.domain.nvidia_smi import GpuSample
 from tasks.results.exchange import aiperf, bench_serving, vllm
+from tasks.results.exchange.published import NotPublished, publish
 from tasks.results.exchange.runs import StoredRun, runs_of
 from tasks.results.exchange.write import Format, export
 from tasks.results.frames import save_requests
 from tasks.results.records import StoredSweep, SweepRecord, SweepState
+from tasks.results.saving import save_gpu
 from tasks.results.store import create_sweep, load_sweep
 from tests.results import factory
 from tests.results.factory import NIGHT
@@ -248,3 +251,30 @@ def test_a_list_in_csv_is_text(tmp_path: Path):
     level = factory.level(1.0, reasons=("late", "too few"), validity=Validity.SUSPECT)
     table = pl.read_csv(exported(tmp_path, "csv", level))
     assert table["reasons"].to_list() == ["late; too few"]
+
+
+def test_the_gpus_go_along_and_a_summary_need_not_be_there(tmp_path: Path):
+    folder = create_sweep(tmp_path / "store", factory.sweep(), now=NIGHT)
+    level = factory.level(1.0, records=(factory.record(0),))
+    save_requests(folder, factory.measured(factory.trial(), levels=(level,)))
+    sample = GpuSample(NIGHT, 1, 0, 300.0, None, None, None, None, None)
+    save_gpu(folder, factory.trial().trial_id, 1, [sample])
+    assert publish(folder, f"{tmp_path}/out/") == (2, ())
+    there = sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file())
+    assert there == ["gpu.parquet", "requests.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("cause", "said"),
+    [
+        ("<Code>NoSuchKey</Code>\n<Message> gone\n</Message>", "not written (NoSuchKey: gone);"),
+        ("x status code: 403 Forbidden: y", "not written (403 Forbidden);"),
+        ("first line\nsecond", "not written (first line);"),
+        ("", "not written (OSError);"),
+    ],
+)
+def test_what_a_storage_refuses_is_told_in_a_line(cause: str, said: str):
+    told = str(NotPublished("gs://bucket/x", OSError(cause)))
+    assert said in told
+    assert "'bucket'" in told
+    assert "GOOGLE_SERVICE_ACCOUNT" in told

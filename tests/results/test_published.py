@@ -9,7 +9,6 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from tasks.domain.errors import InputError
-from tasks.domain.nvidia_smi import GpuSample
 from tasks.results.exchange.published import NotPublished, publish
 from tasks.results.folders import SweepFolder
 from tasks.results.records import SCHEMA_VERSION
@@ -90,28 +89,3 @@ def test_a_folder_will_do_and_damage_is_named(folder: SweepFolder, tmp_path: Pat
 def test_another_target_is_refused(folder: SweepFolder, target: str, said: str):
     with pytest.raises(InputError, match=said):
         publish(folder, target)
-
-
-def test_the_gpus_go_along_and_a_summary_need_not_be_there(folder: SweepFolder, tmp_path: Path):
-    sample = GpuSample(NIGHT, 1, 0, 300.0, None, None, None, None, None)
-    save_gpu(folder, factory.trial().trial_id, 1, [sample])
-    folder.summary.unlink()
-    assert publish(folder, f"{tmp_path}/out/") == (2, ())
-    there = sorted(path.name for path in (tmp_path / "out").rglob("*") if path.is_file())
-    assert there == ["gpu.parquet", "requests.parquet"]
-
-
-@pytest.mark.parametrize(
-    ("cause", "said"),
-    [
-        ("<Code>NoSuchKey</Code>\n<Message> gone\n</Message>", "not written (NoSuchKey: gone);"),
-        ("x status code: 403 Forbidden: y", "not written (403 Forbidden);"),
-        ("first line\nsecond", "not written (first line);"),
-        ("", "not written (OSError);"),
-    ],
-)
-def test_what_a_storage_refuses_is_told_in_a_line(cause: str, said: str):
-    told = str(NotPublished("gs://bucket/x", OSError(cause)))
-    assert said in told
-    assert "'bucket'" in told
-    assert "GOOGLE_SERVICE_ACCOUNT" in told
