@@ -30,7 +30,7 @@ demo-real: setup  ## Run a sweep on the real SGLang, on this machine's CPU (inst
 	@$(BIN)/python scripts/real_sglang/demo.py --root $(REAL) --python $(PYTHON)
 
 test: setup  ## Run the test suite
-	$(BIN)/pytest -m "not real" -n $(TESTERS) --dist worksteal
+	$(BIN)/pytest -m "not real" -n $(TESTERS) --dist loadgroup
 
 test-real: setup  ## Run the tests that need the real SGLang, which is set up first
 	@$(BIN)/python scripts/real_sglang/install.py --root $(REAL)

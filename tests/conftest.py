@@ -4,6 +4,10 @@ import os
 from collections.abc import Generator
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import Scheduling as AnyScheduling
+
+from tests.scheduling import Scheduling
 
 _MAY_BE_MISSING = ("python3.8",)
 """What no package of a current distribution brings."""
@@ -21,3 +25,9 @@ def pytest_runtest_makereport(
             report.outcome = "failed"
             report.longrepr = f"{item.nodeid}: a part is missing: {reason}"
     return report
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> AnyScheduling | None:
+    """Say which test process takes which tests, unless the command line does."""
+    return Scheduling(config, log) if config.getoption("dist") == "loadgroup" else None

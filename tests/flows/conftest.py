@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from ruamel.yaml import YAML
 
 from tests.flows.nightly import PREFECT, WORKER_ENVIRONMENT, Nightly
 from tests.ports import first_port, free_port
+from tests.scheduling import DEPLOYED
 
 PROJECT = Path(__file__).resolve().parents[2]
 BIN = Path(sys.executable).parent
@@ -33,15 +34,28 @@ launch_time_scale = 0.002
 
 
 @pytest.fixture(scope="session")
-def prefect_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty database of Prefect's, made once for all test processes: that takes 25 s of CPU."""
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of this run of the tests, for all its processes."""
     alone = "PYTEST_XDIST_WORKER" not in os.environ
-    shared = tmp_path_factory.getbasetemp() if alone else tmp_path_factory.getbasetemp().parent
-    home = shared / "prefect-empty"
-    home.mkdir(exist_ok=True)
-    made, database = home / "made", home / "prefect.db"
-    with (home / "lock").open("w") as lock:
+    base = tmp_path_factory.getbasetemp()
+    return base if alone else base.parent
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keep every other test process out of a folder."""
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def prefect_database(shared: Path) -> Path:
+    """An empty database of Prefect's, made once for all test processes: that takes 25 s of CPU."""
+    home = shared / "prefect-empty"
+    made, database = home / "made", home / "prefect.db"
+    with locked(home):
         if not made.exists():
             command = [str(BIN / "prefect"), "server", "database", "upgrade", "--yes"]
             environment = {**os.environ, "PREFECT_HOME": str(home)}
@@ -61,32 +75,89 @@ def prefect_home(home: Path, database: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def prefect_api(
+def prefect_api(shared: Path, prefect_database: Path) -> Iterator[dict[str, str]]:
+    """The environment that points to a Prefect server which all test processes share.
+
+    The first starts it, the last ends it: an idle one takes a fifth of a core. Nothing is deployed
+    there, so what looks after deployments is switched off.
+    """
+    folder = shared / "prefect-shared"
+    users = folder / "users"
+    with locked(folder):
+        count, pid, port = _read(users) or (0, *_started(folder / "home", prefect_database, _FEW))
+        _write(users, count + 1, pid, port)
+    try:
+        yield _pointing_to(folder / "home", port)
+    finally:
+        with locked(folder):
+            count, pid, port = _read(users)
+            if count == 1:
+                os.killpg(pid, signal.SIGTERM)
+                users.unlink()
+            else:
+                _write(users, count - 1, pid, port)
+
+
+@pytest.fixture(scope="session")
+def own_prefect_api(
     tmp_path_factory: pytest.TempPathFactory, prefect_database: Path
 ) -> Iterator[dict[str, str]]:
-    """The environment that points to a Prefect server of the tests' own."""
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/api"
-    home = prefect_home(tmp_path_factory.mktemp("prefect") / "home", prefect_database)
-    environment = {
+    """The environment that points to a Prefect server with deployments, limits and automations."""
+    home = tmp_path_factory.mktemp("prefect") / "home"
+    pid, port = _started(home, prefect_database, {})
+    try:
+        yield _pointing_to(home, port)
+    finally:
+        os.killpg(pid, signal.SIGTERM)
+        os.waitpid(pid, 0)
+
+
+_FEW = {
+    f"PREFECT_SERVER_SERVICES_{service}_ENABLED": "false"
+    for service in (
+        "CANCELLATION_CLEANUP",
+        "CLEANUP_RECONCILER",
+        "FOREMAN",
+        "LATE_RUNS",
+        "PAUSE_EXPIRATIONS",
+        "REPOSSESSOR",
+        "SCHEDULER",
+        "TRIGGERS",
+    )
+}
+
+
+def _read(users: Path) -> tuple[int, ...]:
+    return tuple(map(int, users.read_text().split())) if users.exists() else ()
+
+
+def _write(users: Path, *numbers: int) -> None:
+    users.write_text(" ".join(map(str, numbers)))
+
+
+def _pointing_to(home: Path, port: int) -> dict[str, str]:
+    return {
         "PREFECT_HOME": str(home),
-        "PREFECT_API_URL": url,
+        "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
         "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
     }
+
+
+def _started(home: Path, database: Path, settings: dict[str, str]) -> tuple[int, int]:
+    """Start a Prefect server; its process and port once it answers."""
+    port = free_port()
+    environment = _pointing_to(prefect_home(home, database), port)
     command = [str(BIN / "prefect"), "server", "start", "--host", "127.0.0.1", "--port", str(port)]
     server = subprocess.Popen(
         command,
-        env={**os.environ, **environment},
+        env={**os.environ, **environment, **settings},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    try:
-        _until_healthy(url)
-        yield environment
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait(20)
+    _until_healthy(environment["PREFECT_API_URL"])
+    server.returncode = 0  # whoever ends it knows its number alone
+    return server.pid, port
 
 
 def _until_healthy(url: str) -> None:
@@ -212,8 +283,10 @@ def _environ(process: Path) -> bytes:
 
 
 @pytest.fixture
-def make_bed(tmp_path: Path, prefect_api: dict[str, str], prefect_database: Path):
+def make_bed(request: pytest.FixtureRequest, tmp_path: Path, prefect_database: Path):
     """Make a simulated host that behaves as a scenario says."""
+    own = request.path.name in DEPLOYED
+    api: dict[str, str] = request.getfixturevalue("own_prefect_api" if own else "prefect_api")
 
     def make(scenario: str = "", lease: str = "15s", host_lines: str = "") -> Bed:
         (tmp_path / "scenario.toml").write_text(FAST + scenario)
@@ -229,7 +302,7 @@ def make_bed(tmp_path: Path, prefect_api: dict[str, str], prefect_database: Path
         lines = f"[hosts.simulated]\nport = {first_port()}\n{host_lines}\n"
         table = made.stdout.replace("[hosts.simulated]\n", lines, 1)
         config.write_text(f'store = "{tmp_path / "sweeps"}"\nlease = "{lease}"\n{table}')
-        environment = {**os.environ, **prefect_api, "SGLANG_SWEEP_CONFIG": str(config)}
+        environment = {**os.environ, **api, "SGLANG_SWEEP_CONFIG": str(config)}
         return Bed(tmp_path, environment, prefect_database)
 
     return make

@@ -56,7 +56,7 @@ def test_two_deployments_two_workers_and_a_person_never_meet_on_a_host(
     assert nightly.ended(first) in ("Completed", "CompletedWithFailures")
     assert nightly.ended(second) in ("Completed", "CompletedWithFailures")
     out, _ = third.communicate(timeout=120)
-    assert third.returncode == 0, out
+    assert third.returncode in (0, 1), out
     sweeps = sorted(
         (json.loads(path.read_text()) for path in bed.store.glob("*/sweep.json")),
         key=lambda sweep: sweep["started_at"],

@@ -14,7 +14,7 @@ from tasks.results.store import create_sweep, set_state
 from tasks.search.grid import plan_trials
 from tests.flows.nightly import Nightly
 
-pytestmark = [pytest.mark.prefect, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.prefect, pytest.mark.timeout(300)]
 
 USUAL = (1.0e6, 1.9e6, 0.7e6, 1.4e6, 1.1e6, 0.6e6, 1.6e6, 0.9e6, 1.2e6)
 LAST_NIGHT = 250.0

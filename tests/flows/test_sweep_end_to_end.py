@@ -182,10 +182,11 @@ def wait_for(condition, timeout_s: float = 60.0) -> None:
 
 
 def measured(bed) -> list[Path]:
-    return [p for p in bed.store.glob("*/trials/*/trial.json") if '"measured"' in p.read_text()]
+    trials = bed.store.glob("*/trials/*/trial.json")
+    return [path for path in trials if json.loads(path.read_bytes())["verdict"] in SERVED]
 
 
-def test_ctrl_c_leaves_no_process_and_the_sweep_can_be_resumed(make_bed):
+def test_ctrl_c_leaves_no_process_and_the_sweep_and_no_other_can_be_resumed(make_bed):
     bed = make_bed()
     sweep = bed.sweep(axes={"cuda_graph_max_bs": [128, 160, 192]})
     process = bed.start("run", sweep)
@@ -199,17 +200,22 @@ def test_ctrl_c_leaves_no_process_and_the_sweep_can_be_resumed(make_bed):
     assert bed.marked() == []
     report = bed.report()
     assert report["state"] == "cancelled"
-    finished = {t["trial_id"]: t for t in report["trials"] if t["verdict"] == "measured"}
+    finished = {t["trial_id"]: t for t in report["trials"] if t["verdict"] in SERVED}
     assert finished
 
     resumed = bed.run("run", "--resume", report["sweep_id"])
-    assert resumed.returncode == 0, resumed.stdout
+    assert resumed.returncode in (0, 1), resumed.stdout
     after = bed.report()
     assert after["sweep_id"] == report["sweep_id"]
-    assert [t["verdict"] for t in after["trials"]] == ["measured"] * 3
+    assert [t["verdict"] in SERVED for t in after["trials"]] == [True] * 3
     for trial in after["trials"]:
         if trial["trial_id"] in finished:
             assert trial["attempts"] == finished[trial["trial_id"]]["attempts"]
+
+    other = bed.sweep(server={"model_path": "/elsewhere", "args": {"tp": 8}})
+    refused = bed.run("run", other, "--resume", "latest")
+    assert refused.returncode == 2
+    assert "server changed" in refused.stdout
 
 
 def test_sigterm_cleans_up_as_ctrl_c_does(make_bed):
@@ -233,7 +239,7 @@ def test_ctrl_c_while_a_server_is_being_stopped_keeps_its_measurement(make_bed):
     out, _ = process.communicate(timeout=40)
     assert process.returncode == 130, out
     assert bed.holders() == []
-    assert "measured" in {trial["verdict"] for trial in bed.report()["trials"]}
+    assert any(trial["verdict"] in SERVED for trial in bed.report()["trials"])
 
 
 def test_a_server_that_hangs_under_load_is_not_waited_on(make_bed):
@@ -264,11 +270,11 @@ def requests_served(bed) -> int:
 
 def test_nobody_reading_on_does_not_end_the_sweep(make_bed):
     bed = make_bed()
-    process = bed.start("run", bed.sweep())
+    process = bed.start("run", bed.sweep(axes={}))
     process.stdout.readline()
     process.stdout.close()
     process.wait(60)
-    assert [t["verdict"] for t in bed.report()["trials"]] == ["measured", "measured"]
+    assert [t["verdict"] in SERVED for t in bed.report()["trials"]] == [True]
 
 
 def test_a_killed_run_ends_its_server_by_the_lease_and_frees_the_host(make_bed):
@@ -279,8 +285,9 @@ def test_a_killed_run_ends_its_server_by_the_lease_and_frees_the_host(make_bed):
     process.communicate()
     wait_for(lambda: not bed.marked(), timeout_s=20)
     assert bed.holders() == []
-    done = bed.run("run", bed.sweep())
-    assert done.returncode == 0, done.stdout
+    done = bed.run("run", bed.sweep(axes={}))
+    assert done.returncode in (0, 1), done.stdout
+    assert [trial["verdict"] in SERVED for trial in bed.report()["trials"]] == [True]
 
 
 def test_two_sweeps_never_share_a_host(make_bed):
@@ -303,14 +310,15 @@ when = {{stack = {stack}}}
 """
 
 
-def test_a_broken_stack_is_known_before_the_launch_and_the_next_one_is_taken(make_bed):
+def test_a_broken_stack_is_known_before_the_launch_and_the_budget_ends_the_launches(make_bed):
+    """The next stack is taken; and the end of the budget is not that of the report."""
     bed = make_bed(ABI.format(stack='"cu130"'))
-    done = bed.run("run", bed.sweep())
-    assert done.returncode == 0, done.stdout
-    report = bed.report()
-    for trial in report["trials"]:
-        assert trial["verdict"] == "measured"
-        assert [attempt["stack"].split("/")[-3] for attempt in trial["attempts"]] == ["cu128"]
+    done = bed.run("run", bed.sweep(search={"budget": "1s"}))
+    assert done.returncode in (0, 1), done.stdout
+    launched, pending = sorted(bed.report()["trials"], key=lambda trial: -len(trial["attempts"]))
+    assert launched["verdict"] in SERVED
+    assert [attempt["stack"].split("/")[-3] for attempt in launched["attempts"]] == ["cu128"]
+    assert (pending["verdict"], pending["attempts"]) == ("pending", [])
 
 
 def test_no_fit_stack_launches_nothing_and_needs_a_person(make_bed):
@@ -324,41 +332,59 @@ def test_no_fit_stack_launches_nothing_and_needs_a_person(make_bed):
     assert all(trial["attempts"] == [] for trial in report["trials"])
 
 
-@pytest.mark.parametrize(
-    ("fault", "mode", "verdict"),
-    [
-        ('kind = "death-mid-load"\nafter_requests = 3', "illegal-memory-access", "pruned"),
-        ('kind = "nccl-hang"', "hang-nccl-init", "stopped"),
-        ('kind = "silent-kill"', "scheduler-died-silently", "pruned"),
-    ],
-)
-def test_each_fault_gets_its_diagnosis(make_bed, fault, mode, verdict):
-    bed = make_bed(f"[[fault]]\n{fault}\nwhen = {{cuda_graph_max_bs = 256}}\n")
-    done = bed.run("run", bed.sweep(retry={"max_attempts": 2}))
+ENDS = """
+[[fault]]
+kind = "death-mid-load"
+after_requests = 3
+when = {cuda_graph_max_bs = 160}
+[[fault]]
+kind = "silent-kill"
+when = {cuda_graph_max_bs = 256}
+"""
+HANG = """
+[[fault]]
+kind = "nccl-hang"
+when = {cuda_graph_max_bs = 256}
+"""
+
+
+def test_servers_that_die_are_pruned_under_their_names(make_bed):
+    bed = make_bed(ENDS)
+    axes = {"cuda_graph_max_bs": [128, 160, 256]}
+    done = bed.run("run", bed.sweep(axes=axes, retry={"max_attempts": 2}))
+    assert done.returncode in (0, 1), done.stdout
     trials = by_axes(bed.report())
     assert trials[(128,)]["verdict"] in SERVED, done.stdout
-    assert trials[(256,)]["verdict"] == verdict
-    assert {failure["mode"] for failure in trials[(256,)]["failures"]} == {mode}
-    assert done.returncode in ((3,) if verdict == "stopped" else (0, 1)), done.stdout
+    for size, mode in ((160, "illegal-memory-access"), (256, "scheduler-died-silently")):
+        assert trials[(size,)]["verdict"] == "pruned"
+        assert {failure["mode"] for failure in trials[(size,)]["failures"]} == {mode}
     assert bed.marked() == []
 
 
-def test_a_child_that_outlives_its_parent_is_ended_before_the_next_launch(make_bed):
+def test_a_hang_of_the_hardware_stops_the_sweep(make_bed):
+    bed = make_bed(HANG)
+    done = bed.run("run", bed.sweep(retry={"max_attempts": 2}))
+    assert done.returncode == 3, done.stdout
+    trials = by_axes(bed.report())
+    assert trials[(128,)]["verdict"] in SERVED, done.stdout
+    assert trials[(256,)]["verdict"] == "stopped"
+    assert {failure["mode"] for failure in trials[(256,)]["failures"]} == {"hang-nccl-init"}
+    assert bed.marked() == []
+
+
+def test_who_holds_the_gpus_is_ended_before_a_launch_and_stands_in_its_trial(make_bed):
+    """A stranger before the first, and before the next a child that outlived its parent."""
     early = '[[fault]]\nkind = "health-early"\nseconds = 1\n'
     bed = make_bed('[[fault]]\nkind = "leaky-child"\n' + early)
-    done = bed.run("run", bed.sweep())
-    assert done.returncode == 0, done.stdout
-    assert bed.holders() == []
-
-
-def test_who_was_ended_before_a_launch_stands_in_its_trial(make_bed):
-    bed = make_bed()
     hold = "import sys, time; file = open(sys.argv[1]); print('there'); time.sleep(1000)"
     with running(hold, bed.folder / "host" / "dev" / "nvidia0") as holder:
-        done = bed.run("run", bed.sweep(axes={}))
+        done = bed.run("run", bed.sweep())
         assert holder.wait(1) == -signal.SIGTERM
+    assert done.returncode in (0, 1), done.stdout
+    assert bed.holders() == []
     assert f"ended to free the GPUs: pid {holder.pid}" in " ".join(done.stdout.split())
-    (record,) = bed.store.glob("*/trials/*/trial.json")
+    first = by_axes(bed.report())[(128,)]["trial_id"]
+    (record,) = bed.store.glob(f"*/trials/{first}/trial.json")
     (ended,) = json.loads(record.read_text())["attempts"][0]["ended"]
     assert ended["pid"] == holder.pid
     assert ended["reason"] == "holds the GPUs of a dedicated host"
@@ -383,23 +409,6 @@ def test_a_stolen_port_and_a_slow_start_are_cured(make_bed):
         trial = trials[(size,)]
         assert [failure["mode"] for failure in trial["failures"]] == [mode]
         assert trial["verdict"] in SERVED
-
-
-def test_the_budget_ends_the_launches_but_not_the_report(make_bed):
-    bed = make_bed()
-    done = bed.run("run", bed.sweep(search={"budget": "1s"}))
-    assert done.returncode == 0, done.stdout
-    verdicts = sorted(trial["verdict"] for trial in bed.report()["trials"])
-    assert verdicts == ["measured", "pending"]
-
-
-def test_a_resumed_sweep_must_be_the_same(make_bed):
-    bed = make_bed()
-    bed.run("run", bed.sweep())
-    other = bed.sweep(server={"model_path": "/elsewhere", "args": {"tp": 8}})
-    done = bed.run("run", other, "--resume", "latest")
-    assert done.returncode == 2
-    assert "server changed" in done.stdout
 
 
 def prefect_processes(bed) -> list[int]:
@@ -477,7 +486,7 @@ def test_a_workload_is_cross_checked_by_the_stacks_own_client(make_bed):
     objective = {"metric": "output_throughput", "workload": "chat"}
     sweep = bed.sweep(axes={}, search={"repeats": 1}, workloads=[chat, check], objective=objective)
     done = bed.run("run", sweep)
-    assert done.returncode == 0, done.stdout
+    assert done.returncode in (0, 1), done.stdout
     [trial] = bed.report()["trials"]
     assert trial["metrics"]["check/c1"]["completed"] == 2
     assert trial["metrics"]["check/c1"]["output_throughput"] == 123.0

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.browser import CHROMIUM, Browser, browser
-from tests.flows.nightly import Nightly
+from tests.flows.nightly import Nightly, until
 
 pytestmark = [
     pytest.mark.prefect,
@@ -68,8 +68,8 @@ def test_the_ui_tells_for_each_failed_launch_cause_evidence_cure_and_command(
             story = told[told.index(mode) :]
             assert cure in story
             assert evidence in story
-        pages = page.run(f"({_LINKS})('/artifacts/key/launch-failed-')")
-        assert len(pages) == len(FAILED)
+        until(lambda: len(page.run(_PAGES)) == len(FAILED), timeout_s=30)
+        pages = page.run(_PAGES)
         shown = [_failure_page(page, url) for url in pages]
     for mode, (cure, evidence) in FAILED.items():
         [about] = [text for text in shown if f"\n{mode}\n" in text]
@@ -82,6 +82,8 @@ def test_the_ui_tells_for_each_failed_launch_cause_evidence_cure_and_command(
 _LINKS = """part => [...new Set(
     [...document.querySelectorAll('a')].map(a => a.href).filter(url => url.includes(part))
 )]"""
+
+_PAGES = f"({_LINKS})('/artifacts/key/launch-failed-')"
 
 
 def _failure_page(page: Browser, url: str) -> str:
