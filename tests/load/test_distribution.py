@@ -56,3 +56,12 @@ def test_values_of_any_width_are_put_in_order(other):
     written_out = [5, 3, *other, *([2] * 6), *([3] * 3)]
     for percent in (0, 10, 50, 77, 100):
         assert percentile(parts, percent) == pytest.approx(np.percentile(written_out, percent))
+
+
+def test_how_many_are_at_most_a_value_of_any_size():
+    part = Part(in_order([narrow(np.array([5, 3, 5]))]))
+    assert [part.up_to(value) for value in (-1, 2, 3, 4, 5, 2**33)] == [0, 0, 1, 1, 3, 3]
+
+
+def test_only_what_is_wanted_is_worked_out():
+    assert statistics(whole(np.array([8, 6])), ("mean", "median")) == {"mean": 7, "median": 7}

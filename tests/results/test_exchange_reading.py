@@ -147,6 +147,7 @@ def test_vllms_own_words_are_no_axes():
             "random_input_len": "64",
             "temperature_x": 0,
             "concurrency": 7,
+            "total_throughput": 9.0,
             "mean_e2e_latency_ms": 1,
         },
         **{"dataset_name": "sonnet", "random_output_len": 16, "compilation": {"level": 3}},

@@ -1,5 +1,6 @@
 """What the raw requests say is what was said when they were measured."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -7,6 +8,7 @@ import pytest
 
 from settings.workload import Slo
 from tasks.domain.measurement import RequestOutcome, RequestRecord
+from tasks.load.metrics import compute_metrics
 from tasks.results.recount import recount
 from tasks.results.saving import save_trial
 from tasks.results.store import create_sweep
@@ -59,6 +61,29 @@ def test_by_hand(tmp_path: Path):
     assert metrics["mean_ttft_ms"] == pytest.approx(20)
     assert metrics["median_itl_ms"] == pytest.approx(3.5)  # of 3, 3, 4, 8
     assert metrics["median_icl_ms"] == pytest.approx(6)
+
+
+@pytest.mark.parametrize(("slots", "rate"), [(2, None), (None, 8.0)])
+def test_what_is_recounted_is_what_was_measured(
+    tmp_path: Path, slots: int | None, rate: float | None
+):
+    records = tuple(
+        record(i, 50 * i, {50 * i + 10: 1, 50 * i + 90: 2 + i % 3}, warmup=i < 2) for i in range(60)
+    )
+    level = replace(factory.level(1, records=records), concurrency=slots, request_rate=rate)
+    [run] = recounted(tmp_path, level)
+    measured = compute_metrics(records, slots)
+    assert run.metrics == measured
+    assert {"steady_output_throughput", "tpot_drift"} <= measured.keys()
+
+
+def test_a_warm_up_in_the_middle_is_damage(tmp_path: Path):
+    records = (record(0, 0, {10: 1}), record(1, 0, {30: 1}, warmup=True))
+    folder = create_sweep(tmp_path, factory.sweep(), now=NIGHT)
+    result = factory.measured(factory.trial(), levels=(factory.level(1, records=records),))
+    save_trial(folder, result)
+    [found] = recount([folder.requests(result.trial.trial_id)])
+    assert "chat c64 1: its warm-up isn't at its beginning" in found.fault
 
 
 def test_runs_are_kept_apart(tmp_path: Path):
