@@ -24,6 +24,7 @@ from .expiry import expire, expire_connecting
 from .follow import next_turn
 from .plain import Plain
 from .reading import arrival, kernel_reader
+from .sight import Sight
 from .stream import (
     ABANDONED,
     COMPLETE,
@@ -53,10 +54,6 @@ _MOST_NAP_NS = 1_000_000
 _LEAST_NAP_NS = 50_000  # what it takes to fall asleep and wake up again
 _NAPS_PER_GAP = 16
 _LEAST_READS_PER_NAP = 2
-_BLINKS_PER_GAP = 4
-_LEAST_BLINK_NS = 500_000
-_FIRST_GAP_NS = 40_000_000  # until it is known
-_MOST_BLINKS = 4000
 _CONNECT_NS = 5_000_000_000
 
 
@@ -84,7 +81,6 @@ class Loop:
         self.deadlines: deque[Stream] = deque()
         self.finished: deque[Stream] = deque()
         self.lags = array("q")  # how late reads were, and how many of them, in turn
-        self.blinks = array("q")  # from when until when it was too long without looking, in turn
         self.in_flight = self.opened = self.unstamped = self.bytes = 0
         self.done = self.failed = self.done_reads = self.retries = 0
         self.skipped: list[Stream] = []
@@ -96,7 +92,7 @@ class Loop:
         self.stopped = ""
         self.abandon = self.turn_due = self.reached = False
         self.tick = self.wake = self.nap = self.told_reads = self.told_unstamped = 0
-        self.gap, self.blink = _FIRST_GAP_NS, _FIRST_GAP_NS // _BLINKS_PER_GAP
+        self.sight = Sight()
         self.host: str = job["host"]
         self.shake_hands: Callable[[Connection], bool] | None = None
         self.read = kernel_reader(self)
@@ -126,6 +122,7 @@ class Loop:
         self.tick = start + TICK_NS
         self._plan_wake()
         connections, read, handle = self.connections, self.read, self._handle
+        sight = self.sight
         now = seen = now_ns()
         ready: list[tuple[int, int]] = []
         while self.in_flight or (self.pending and not self.stopped):
@@ -139,8 +136,8 @@ class Loop:
                 else:
                     handle(fd, mask)
             now = now_ns()
-            if now - seen > self.blink:
-                self._note_blink(seen, now)
+            if now - seen > sight.longest:
+                sight.blink(seen, now)
             if len(ready) < _BATCH:
                 seen = looked
             if self.last_stamp:
@@ -193,17 +190,7 @@ class Loop:
         nap = min(_MOST_NAP_NS, gap_ns // _NAPS_PER_GAP)
         worthwhile = nap * reads >= _LEAST_READS_PER_NAP * TICK_NS and not unstamped
         self.nap = nap if worthwhile else 0
-        if reads:
-            self.gap = min(self.gap, gap_ns)
-            self.blink = max(_LEAST_BLINK_NS, self.gap // _BLINKS_PER_GAP)
-
-    def _note_blink(self, since: int, until: int) -> None:
-        """Keep that nothing was looked at for so long: what arrived together may be our doing."""
-        full = len(self.blinks) >= _MOST_BLINKS
-        if self.blinks and (since <= self.blinks[-1] or full):
-            self.blinks[-1] = until
-        else:
-            self.blinks.extend((since, until))
+        self.sight.learn(self.in_flight, reads, TICK_NS)
 
     def _wait(self, delay: int) -> list[tuple[int, int]]:
         """Wait for the sockets at most so many ns, to a few microseconds; or let reads gather.
@@ -214,7 +201,7 @@ class Loop:
         if nap > _LEAST_NAP_NS:
             sleep(nap / 1e9)
             return self.poll.poll(0, _BATCH)
-        delay = min(delay, self.blink // 2)
+        delay = min(delay, self.sight.longest // 2)
         if delay > _FINE_WAIT_NS:  # epoll waits whole milliseconds, rounded up
             return self.poll.poll((delay - 1_000_000) / 1e9, _BATCH)
         if delay > 0:

@@ -61,7 +61,7 @@ def tell_end(loop: Loop, cpu_s: float, starved_s: float) -> None:
         unstamped=loop.unstamped,
         clock_step_ns=loop.clock_step,
         lag_p99_ns=weighted_quantile(loop.lags, 0.99),
-        blinks_ns=loop.blinks.tolist(),
+        blinks_ns=loop.sight.blinks.tolist(),
         cpu_s=cpu_s,
         starved_s=starved_s,
         wall_s=(now_ns() - loop.start) / 1e9,
