@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,8 @@ static int read_once(struct stream *s, long limit) {
 
 int main(int count, char **words) {
     if (count != 5) return fprintf(stderr, "usage: reader PORT CONCURRENCY REQUESTS TOKENS\n"), 2;
+    /* As our client does: whatever else the machine has to do meets neither, or both. */
+    sched_setscheduler(0, SCHED_RR, &(struct sched_param){.sched_priority = 1});
     int port = atoi(words[1]), slots = atoi(words[2]), poller = epoll_create1(0), one = 1;
     long requests = atol(words[3]), limit = atol(words[4]);
     char body[256];

@@ -13,6 +13,7 @@
 #include <getopt.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -375,6 +376,7 @@ static int listen_on(int port) {
 
 int main(int count, char **words) {
     read_options(count, words);
+    sched_setscheduler(0, SCHED_RR, &(struct sched_param){.sched_priority = 1});
     signal(SIGTERM, stop);
     signal(SIGINT, stop);
     struct rlimit files;

@@ -122,6 +122,7 @@ def client_facts(driven: Driven) -> dict[str, float | int | str]:
         "read_lag_p99_ms": facts.lag_p99_ns / 1e6,
         "busy": facts.busy,
         "starved_s": facts.starved_s,
+        "precedence": int(facts.precedence),
         "clock_step_ms": facts.clock_step_ns / 1e6,
         "reads": facts.reads,
         "bytes": facts.bytes,

@@ -80,9 +80,9 @@ class CaptureFacts:
     `stopped` says why sending stopped early (empty if it didn't), `unsent` how many requests were
     never sent for it. `busy` is the share of its time that the busiest process computed,
     `lag_p99_ns` how late the latest process came to read, `clock_step_ns` the largest jump of
-    CLOCK_REALTIME, `starved_s` how long they were ready to run but had no core. `blinks_ns` are the
-    times (CLOCK_MONOTONIC, from and until) that a process was too long without looking at what had
-    arrived.
+    CLOCK_REALTIME, `starved_s` how long they were ready to run but had no core, `precedence` if
+    all had it before whatever else wanted it. `blinks_ns` are the times (CLOCK_MONOTONIC, from and
+    until) that a process was too long without looking at what had arrived.
     """
 
     processes: int = 0
@@ -98,6 +98,7 @@ class CaptureFacts:
     blinks_ns: Sequence[tuple[int, int]] = ()
     cpu_s: float = 0.0
     starved_s: float = 0.0
+    precedence: bool = False
     busy: float = 0.0
     peak_rss_kib: int = 0
 
@@ -240,6 +241,7 @@ def merge(facts: Sequence[Mapping[str, Any]]) -> CaptureFacts:
             for fact in facts
             for since, until in zip(fact["blinks_ns"][::2], fact["blinks_ns"][1::2], strict=True)
         ),
+        precedence=all(fact["precedence"] for fact in facts),
         busy=max(fact["cpu_s"] / max(fact["wall_s"], 1e-9) for fact in facts),
         **{name: sum(fact[name] for fact in facts) for name in summed},
         **{name: max(fact[name] for fact in facts) for name in worst},

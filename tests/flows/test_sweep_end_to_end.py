@@ -72,7 +72,7 @@ def test_a_sweep_is_cured_pruned_refused_and_measured(make_bed):
     assert report["state"] == "completed_with_failures"
 
     baseline = trials[512, 0]
-    assert baseline["verdict"] == "measured"
+    assert baseline["verdict"] in SERVED
     assert [f["mode"] for f in baseline["failures"]] == ["cudnn-conv3d-check"]
     assert len(baseline["attempts"]) == 2
     assert baseline["remedies"][0]["env"] == {"SGLANG_DISABLE_CUDNN_CHECK": "1"}
@@ -188,8 +188,8 @@ def measured(bed) -> list[Path]:
 
 def test_ctrl_c_leaves_no_process_and_the_sweep_and_no_other_can_be_resumed(make_bed):
     bed = make_bed()
-    sweep = bed.sweep(axes={"cuda_graph_max_bs": [128, 160, 192]})
-    process = bed.start("run", sweep)
+    axes = {"cuda_graph_max_bs": [128, 160, 192]}
+    process = bed.start("run", bed.sweep(axes=axes))
     wait_for(lambda: measured(bed))
     wait_for(bed.holders)
     os.killpg(process.pid, signal.SIGINT)
@@ -212,7 +212,7 @@ def test_ctrl_c_leaves_no_process_and_the_sweep_and_no_other_can_be_resumed(make
         if trial["trial_id"] in finished:
             assert trial["attempts"] == finished[trial["trial_id"]]["attempts"]
 
-    other = bed.sweep(server={"model_path": "/elsewhere", "args": {"tp": 8}})
+    other = bed.sweep(axes=axes, server={"model_path": "/elsewhere", "args": {"tp": 8}})
     refused = bed.run("run", other, "--resume", "latest")
     assert refused.returncode == 2
     assert "server changed" in refused.stdout
