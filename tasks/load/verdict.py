@@ -307,13 +307,15 @@ def _client_behind(evidence: Evidence) -> str | None:
     """
     gap_ns = evidence.metrics.get("median_icl_ms", 0.0) * 1e6
     long = [blink for blink in evidence.facts.blinks_ns if blink[1] - blink[0] > gap_ns / 4]
-    merged = merged_share(evidence.finished, long)
-    if merged <= MOST_MERGED_SHARE:
+    chunks, firsts = merged_shares(evidence.finished, long)
+    if max(chunks, firsts) <= MOST_MERGED_SHARE:
         return None
+    told = f"{chunks:.1%} of the chunks arrived together with the one before"
+    if firsts > chunks:
+        told = f"the first chunk of {firsts:.1%} of the requests arrived together with the next"
     return (
         f"the load client was kept from reading ({len(long)} times, for up to "
-        f"{max(until - since for since, until in long) / 1e6:.1f} ms): {merged:.1%} of the chunks "
-        "arrived together with the one before"
+        f"{max(until - since for since, until in long) / 1e6:.1f} ms): {told}"
     )
 
 
@@ -328,20 +330,27 @@ def _clock_starved(evidence: Evidence) -> str | None:
     )
 
 
-def merged_share(records: Sequence[RequestRecord], within: Sequence[tuple[int, int]]) -> float:
+def merged_shares(
+    records: Sequence[RequestRecord], within: Sequence[tuple[int, int]]
+) -> tuple[float, float]:
     """Share of the chunks, after each request's first, that have the time of the one before.
 
-    Only those count that arrived within one of the intervals.
+    And that of the requests whose first chunk has the time of the next, so that their TTFT is too
+    long. Only those count that arrived within one of the intervals.
     """
+    if not within or not records:
+        return 0.0, 0.0
     chunks = chunks_of(records)
-    gaps = chunks.gaps[chunks.follows]
-    if not gaps.size or not within:
-        return 0.0
-    at = chunks.times[chunks.follows][gaps == 0]
     since, until = np.array(sorted(within), np.int64).T
-    latest = np.searchsorted(since, at) - 1
-    ours = (latest >= 0) & (at <= np.maximum.accumulate(until)[latest])
-    return float(ours.sum() / gaps.size)
+    latest = np.searchsorted(since, chunks.times) - 1
+    ours = (latest >= 0) & (chunks.times <= np.maximum.accumulate(until)[latest])
+    merged = ours & chunks.follows & (chunks.gaps == 0)
+    lengths = np.array([len(record.arrival_ns) for record in records], np.int64)
+    seconds = (np.cumsum(lengths) - lengths + 1)[lengths > 1]
+    return (
+        float(merged.sum() / max(1, chunks.follows.sum())),
+        float(merged[seconds].sum() / len(records)),
+    )
 
 
 def _clock_stepped(evidence: Evidence) -> str | None:

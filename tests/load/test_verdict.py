@@ -252,6 +252,18 @@ def test_a_late_client_says_how_often_and_for_how_long():
     )
 
 
+def test_first_chunks_that_came_with_the_next_make_the_ttft_too_long():
+    """However few they are among the chunks of long answers."""
+    late = together(33, 33, *range(43, 2043, 10))
+    fine = together(*range(20, 2030, 10))
+    facts = blinking((25, 34))
+    [reason] = judge(evidence([late, *[fine] * 9], facts=facts)).reasons
+    assert reason.endswith(
+        "the first chunk of 10.0% of the requests arrived together with the next"
+    )
+    assert judge(evidence([fine] * 9, facts=facts)).reasons == ()
+
+
 def test_a_few_merged_chunks_move_no_percentile():
     one_of_250 = together(*(10 * n - 10 * (n == 99) for n in range(1, 252)))
     facts = blinking((970, 985))

@@ -46,6 +46,9 @@ SO_TIMESTAMPNS: int = getattr(socket, "SO_TIMESTAMPNS", 35)
 _BATCH = 64  # events handled between two looks at what is due
 _SENDS = 16  # in one go, in a closed loop: a larger burst would wait in the server's queue
 _MOST_UNWRITTEN = 256  # streams that have ended; they are written when there is nothing to read
+_WRITES = (
+    4  # in one go, of more than those: many may end at once, and what follows them is read late
+)
 _PACK_FROM = 256  # stamps of a stream
 _IN, _OUT = 1, 4  # EPOLLIN and EPOLLOUT
 _TLS_WAITS = (2, 3)  # ssl.SSL_ERROR_WANT_READ and _WRITE
@@ -159,7 +162,7 @@ class Loop:
         self.turn_due = False
         self._dispatch(now)
         expire(self, now)
-        self._keep(len(self.finished) - _MOST_UNWRITTEN)
+        self._keep(min(len(self.finished) - _MOST_UNWRITTEN, _WRITES))
         if now >= self.tick:
             self.tick = now + TICK_NS
             self._watch_clock()
