@@ -19,7 +19,7 @@ $(READY): requirements.txt pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else f"sglang-sweep needs Python 3.11 or newer, $(PYTHON) is {sys.version.split()[0]}; try make PYTHON=python3.12 $(MAKECMDGOALS)")'
 	$(PYTHON) -m venv $(VENV)
 	@echo "installing the locked dependencies, one to two minutes ..."
-	@$(BIN)/pip install --quiet --no-compile --require-hashes --requirement requirements.txt
+	@$(BIN)/pip install --quiet --require-hashes --requirement requirements.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

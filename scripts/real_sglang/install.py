@@ -39,9 +39,6 @@ SHIM = HERE / "shim"
 REQUIREMENTS = HERE / "requirements.txt"
 MODEL_SCRIPT = HERE / "make_tiny_model.py"
 
-QUICKLY = ("--no-input", "--disable-pip-version-check", "--no-compile")
-"""Of 3 GB a small part is imported; what is gets compiled then."""
-
 WITHOUT_DEPENDENCIES = ("sglang==0.5.9", "torchvision==0.15.2")
 PYTHON_VERSION = (3, 11)
 NEEDED_BYTES = 4 * 10**9
@@ -195,7 +192,7 @@ def make_environment(place: Place, asked_python: str | None) -> None:
         [python, "-m", "venv", "--clear", str(place.venv)],
         "this Python lacks the venv module or ensurepip; Debian has them in python3.11-venv",
     )
-    pip = [str(place.python), "-m", "pip", "install", *QUICKLY]
+    pip = [str(place.python), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
     failure = "pip failed; it needs a package index, by network or as pip is configured"
     run(place, [*pip, "-r", str(REQUIREMENTS)], failure)
     run(place, [*pip, "--no-deps", *WITHOUT_DEPENDENCIES], failure)
