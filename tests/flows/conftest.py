@@ -228,7 +228,7 @@ class Bed:
             start_new_session=True,
         )
 
-    def run(self, *words: object, timeout_s: float = 90) -> "subprocess.CompletedProcess[str]":
+    def run(self, *words: object, timeout_s: float = 170) -> "subprocess.CompletedProcess[str]":
         """Run a command to its end."""
         process = self.start(*words)
         out, _ = process.communicate(timeout=timeout_s)

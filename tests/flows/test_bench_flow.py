@@ -16,6 +16,9 @@ RUN = """
 import asyncio, json, sys
 from flows.bench import bench
 
+# The first to need a Prefect server makes its database and starts it.
+pytestmark = [pytest.mark.prefect, pytest.mark.timeout(300)]
+
 async def main():
     for form in json.loads(sys.argv[1]):
         state = await bench(**form, return_state=True)

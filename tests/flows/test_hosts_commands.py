@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-pytestmark = [pytest.mark.prefect, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.prefect, pytest.mark.timeout(300)]
 
 
 def wait_for(condition, timeout_s: float = 60.0) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.hosts.sshd import Home, Sshd, Wire
 
-pytestmark = [pytest.mark.prefect, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.prefect, pytest.mark.timeout(300)]
 
 RUN = """
 import asyncio, sys
