@@ -14,7 +14,7 @@ PROJECT = Path(__file__).resolve().parents[2]
 WORKER_ENVIRONMENT = {"PREFECT_WORKER_QUERY_SECONDS": "1", "PREFECT_RUNNER_POLL_FREQUENCY": "1"}
 
 
-def until(condition, timeout_s: float = 90.0):
+def until(condition, timeout_s: float = 150.0):
     deadline = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline, "did not happen in time"

@@ -92,7 +92,7 @@ def test_a_cancelled_run_and_a_killed_one_leave_no_process_and_a_true_state(
     run = nightly.start(sweep=file)
     until(bed.holders)
     nightly.call("flow-run", "cancel", run)
-    until(lambda: not bed.marked(), 30)
+    until(lambda: not bed.marked(), 90)
     assert nightly.ended(run) == "Cancelled"
     until(lambda: nightly.stored()["state"] == "cancelled")
 
@@ -103,7 +103,7 @@ def test_a_cancelled_run_and_a_killed_one_leave_no_process_and_a_true_state(
     assert nightly.ended(run) == "Crashed"
     until(lambda: nightly.stored()["state"] == "crashed")
     until(lambda: nightly.trial_states(run) == ["CRASHED"])
-    until(lambda: not (bed.folder / "host" / "run" / "lock.json").exists(), 30)
+    until(lambda: not (bed.folder / "host" / "run" / "lock.json").exists(), 90)
 
 
 def test_setup_creates_once_and_alerts_reach_a_webhook(make_bed) -> None:
