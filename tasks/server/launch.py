@@ -11,7 +11,7 @@ from tasks.hosts.parts import parts_of
 from tasks.server.command import CommandLine
 
 _MOST_LOG_BYTES = 256 << 20
-"""How much of a log is fetched at once."""
+"""How much of a log is fetched at most."""
 
 
 @dataclass(frozen=True, slots=True)

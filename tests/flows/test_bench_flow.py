@@ -12,12 +12,11 @@ from tests.flows.conftest import PROJECT
 from tests.load.streaming_server import StreamingServer
 from tests.load.test_bench_serving import RESULT, program
 
+pytestmark = [pytest.mark.prefect, pytest.mark.timeout(300)]
+
 RUN = """
 import asyncio, json, sys
 from flows.bench import bench
-
-# The first to need a Prefect server makes its database and starts it.
-pytestmark = [pytest.mark.prefect, pytest.mark.timeout(300)]
 
 async def main():
     for form in json.loads(sys.argv[1]):

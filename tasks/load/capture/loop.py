@@ -46,9 +46,7 @@ SO_TIMESTAMPNS: int = getattr(socket, "SO_TIMESTAMPNS", 35)
 _BATCH = 64  # events handled between two looks at what is due
 _SENDS = 16  # in one go, in a closed loop: a larger burst would wait in the server's queue
 _MOST_UNWRITTEN = 256  # streams that have ended; they are written when there is nothing to read
-_WRITES = (
-    4  # in one go, of more than those: many may end at once, and what follows them is read late
-)
+_WRITES = 4  # of more than those, in one go: all at once would keep it from reading
 _PACK_FROM = 256  # stamps of a stream
 _IN, _OUT = 1, 4  # EPOLLIN and EPOLLOUT
 _TLS_WAITS = (2, 3)  # ssl.SSL_ERROR_WANT_READ and _WRITE
