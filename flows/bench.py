@@ -19,7 +19,7 @@ from tasks.domain.progress import Progress, report
 from tasks.domain.sglang import BENCH_ENGINES
 from tasks.domain.telling import if_possible
 from tasks.load.bench_serving import Foreign, ForeignClientFailed, run_here
-from tasks.load.largest import answers, following
+from tasks.load.largest import answers, following, role_of
 from tasks.load.target import Backend, Level, Target
 from tasks.load.task import drive_foreign, drive_load
 from tasks.load.workers import CaptureFailed, capture
@@ -83,10 +83,9 @@ async def _driven(target: Target, workload: Workload, seed: int, python: str) ->
     """Drive level after level, each a task of its own; after a search its answer as well."""
     runs: list[LevelResult] = []
     drawn = Drawn()
-    role = SearchRole.NONE if workload.largest is None else SearchRole.STEP
     while (level := following(workload, runs)) is not None:
         run = _run(target, workload, level, seed, python, drawn)
-        runs.append(replace(await outcome_of(run, LevelResult, drawn), search=role))
+        runs.append(replace(await outcome_of(run, LevelResult, drawn), search=role_of(workload)))
         report(Progress("load", message=_told(runs[-1])))
     return [*runs, *answers([workload], runs)]
 

@@ -15,7 +15,7 @@ from settings.sweep import Canary
 from settings.workload import Workload
 from tasks.domain.configuration import Attempt, TrialResult, TrialVerdict
 from tasks.domain.diagnosis import NodeEnd, Phase
-from tasks.domain.measurement import LevelResult, SearchRole
+from tasks.domain.measurement import LevelResult
 from tasks.domain.page import Page
 from tasks.domain.progress import report
 from tasks.domain.sglang import BENCH_ENGINES
@@ -25,7 +25,7 @@ from tasks.gpus.usage import with_gpus
 from tasks.hosts.host import Host
 from tasks.load.bench_serving import Foreign
 from tasks.load.foreign_on_host import OnHost
-from tasks.load.largest import answers, following, foreseen
+from tasks.load.largest import answers, following, foreseen, role_of
 from tasks.load.on_host import HostCapture
 from tasks.load.server import read_vocab_size
 from tasks.load.target import Level, Target
@@ -212,12 +212,11 @@ async def _loaded(served: Served, workload: Workload, level: Level, salt: str = 
 
     if workload.engine != "native":
         return await _cross_checked(served, workload, level, seed)
-    role = SearchRole.NONE if workload.largest is None else SearchRole.STEP
     if place == "host":
         run = _placed(await drive(), place, "loopback")
     else:
         run = _placed(await unbroken(host, drive), place, host.transport.path)
-    return replace(run, search=role)
+    return replace(run, search=role_of(workload))
 
 
 async def _cross_checked(

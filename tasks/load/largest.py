@@ -50,6 +50,11 @@ def foreseen(workload: Workload) -> tuple[Level, ...]:
     return (as_level(wanted, wanted.low), as_level(wanted, wanted.high))
 
 
+def role_of(workload: Workload) -> SearchRole:
+    """What each run of a workload is: a step where a level is looked for."""
+    return SearchRole.NONE if workload.largest is None else SearchRole.STEP
+
+
 def answers(workloads: Sequence[Workload], runs: Sequence[LevelResult]) -> Iterator[LevelResult]:
     """Make the answer of each search that has one from the runs of one repeat."""
     for workload in workloads:

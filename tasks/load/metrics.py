@@ -5,8 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from settings.workload import Slo
-from tasks.domain import chunks, metrics
-from tasks.domain.chunks import Chunks
+from tasks.domain import metrics
 from tasks.domain.measurement import RequestOutcome, RequestRecord
 from tasks.domain.metrics import FREE
 from tasks.domain.requests import UNKNOWN, Requests, Times, Window
@@ -60,11 +59,6 @@ def duration_of(records: Sequence[RequestRecord]) -> float:
         return 0.0
     start = min(record.intended_ns for record in records)
     return (max(record.end_ns for record in records) - start) / _NS_PER_S
-
-
-def chunks_of(records: Sequence[RequestRecord]) -> Chunks:
-    """Work out what each chunk brought and how long it took."""
-    return chunks.chunks_of(in_columns(records))
 
 
 def accepted(finished: Sequence[RequestRecord]) -> float | None:

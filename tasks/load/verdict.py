@@ -11,9 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tasks.domain.chunks import chunks_of
 from tasks.domain.measurement import RequestOutcome, RequestRecord, RunVerdict, Validity
+from tasks.load.capture.sight import LOOKS_PER_GAP
 from tasks.load.capture.stream import ENOUGH
-from tasks.load.metrics import chunks_of, mean_in_flight, output_tokens, steady_window
+from tasks.load.metrics import in_columns, mean_in_flight, output_tokens, steady_window
 from tasks.load.target import Level
 from tasks.load.workers import CaptureFacts
 
@@ -306,7 +308,9 @@ def _client_behind(evidence: Evidence) -> str | None:
     together while it was kept from looking for a good part of the usual gap between chunks.
     """
     gap_ns = evidence.metrics.get("median_icl_ms", 0.0) * 1e6
-    long = [blink for blink in evidence.facts.blinks_ns if blink[1] - blink[0] > gap_ns / 4]
+    long = [
+        blink for blink in evidence.facts.blinks_ns if blink[1] - blink[0] > gap_ns / LOOKS_PER_GAP
+    ]
     chunks, firsts = merged_shares(evidence.finished, long)
     if max(chunks, firsts) <= MOST_MERGED_SHARE:
         return None
@@ -340,13 +344,13 @@ def merged_shares(
     """
     if not within or not records:
         return 0.0, 0.0
-    chunks = chunks_of(records)
+    requests = in_columns(records)
+    chunks = chunks_of(requests)
     since, until = np.array(sorted(within), np.int64).T
     latest = np.searchsorted(since, chunks.times) - 1
     ours = (latest >= 0) & (chunks.times <= np.maximum.accumulate(until)[latest])
     merged = ours & chunks.follows & (chunks.gaps == 0)
-    lengths = np.array([len(record.arrival_ns) for record in records], np.int64)
-    seconds = (np.cumsum(lengths) - lengths + 1)[lengths > 1]
+    seconds = requests.bounds[:-1][requests.lengths > 1] + 1
     return (
         float(merged.sum() / max(1, chunks.follows.sum())),
         float(merged[seconds].sum() / len(records)),

@@ -535,16 +535,9 @@ def loading(bed) -> list[int]:
     return [
         int(entry.name)
         for entry in Path("/proc").iterdir()
-        if entry.name.isdigit() and ours in _of(entry, "environ")
-        if b"capture.program" in _of(entry, "cmdline")
+        if entry.name.isdigit() and ours in read(entry / "environ")
+        if b"capture.program" in read(entry / "cmdline")
     ]
-
-
-def _of(process: Path, what: str) -> bytes:
-    try:
-        return (process / what).read_bytes()
-    except OSError:
-        return b""
 
 
 def test_the_largest_load_within_the_slo_is_found_on_one_launch(make_bed):

@@ -25,7 +25,6 @@ from .processes import (
     name_of,
     nested_pids,
     port_holders,
-    runs,
 )
 from .recorder import record
 from .requirements import check
@@ -91,7 +90,7 @@ def watch(request: Json) -> Json:
 def await_news(process: Json, log: str, offset: int, wait_s: float, need: list[int]) -> None:
     """Wait until a server or one of its workers has ended, or the log has more than a new line."""
     began = time.monotonic()
-    while alive(process["pid"], process["start_ticks"]) and all(map(runs, need)):
+    while alive(process["pid"], process["start_ticks"]) and all(map(alive, need)):
         waited = time.monotonic() - began
         if waited >= wait_s or (waited >= NEWS_S and size_of(log) > offset):
             return

@@ -30,16 +30,11 @@ def stat_fields(pid: int) -> list[str]:
     return text[text.rfind(")") + 2 :].split() if ")" in text else []
 
 
-def alive(pid: int, start_ticks: int) -> bool:
-    """Whether this very process still runs; a zombie does not."""
+def alive(pid: int, start_ticks: int | None = None) -> bool:
+    """Whether this very process still runs, or some one of this number; a zombie does not."""
     fields = stat_fields(pid)
-    return bool(fields) and fields[0] not in "ZX" and int(fields[19]) == start_ticks
-
-
-def runs(pid: int) -> bool:
-    """Whether some process of this number runs; a zombie does not."""
-    fields = stat_fields(pid)
-    return bool(fields) and fields[0] not in "ZX"
+    runs = bool(fields) and fields[0] not in "ZX"
+    return runs and start_ticks in (None, int(fields[19]))
 
 
 def ancestors() -> list[int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from array import array
 from itertools import chain
 
-_LOOKS_PER_GAP = 4
+LOOKS_PER_GAP = 4
 _LEAST_NS = 500_000
 _FIRST_GAP_NS = 40_000_000  # until it is known
 _MOST_BLINKS = 4000
@@ -28,7 +28,7 @@ class Sight:
     def __init__(self) -> None:
         self.blinks = array("q")
         self.gap, self.least = _FIRST_GAP_NS, _LEAST_NS
-        self.longest = self.gap // _LOOKS_PER_GAP
+        self.longest = self.gap // LOOKS_PER_GAP
         self.in_flight = 0
 
     def learn(self, in_flight: int, reads: int, within: int) -> None:
@@ -39,7 +39,7 @@ class Sight:
         most, self.in_flight = max(in_flight, self.in_flight), in_flight
         if reads:
             self.gap = min(self.gap, within * most // reads)
-            self.longest = max(self.least, self.gap // _LOOKS_PER_GAP)
+            self.longest = max(self.least, self.gap // LOOKS_PER_GAP)
 
     def blink(self, since: int, until: int) -> None:
         """Keep that nothing was looked at for so long.
